@@ -1,0 +1,28 @@
+// Messages <-> bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "acespec/wire/messages.h"
+
+namespace acespec::wire {
+
+/// Checked before anything is allocated from a message's contents.
+struct Limits {
+  std::size_t max_bytes = 1U << 20;   ///< of one message
+  std::size_t max_nodes = 256;        ///< of one Draft
+  std::size_t max_prompt = 131072;    ///< tokens of one Open
+  std::size_t max_stop_ids = 64;
+  std::size_t max_text = 4096;        ///< bytes of a name, reason or fault text
+};
+
+/// Throws UsageError when the message breaks a limit or its own invariants (negative token, parent after child, ...).
+[[nodiscard]] std::vector<std::uint8_t> encode(const Message& message, const Limits& limits = {});
+
+/// Runs the FlatBuffers verifier, then the limits, then the invariants; throws PeerError naming what is wrong.
+[[nodiscard]] Message decode(std::span<const std::uint8_t> bytes, const Limits& limits = {});
+
+}  // namespace acespec::wire

@@ -1,0 +1,1 @@
+"""AceSpec Edge: the device side of speculative decoding across a WAN."""
