@@ -1,7 +1,7 @@
 """The rules both roles of a session apply to a draft, so that neither has to tell the other.
 
-Nodes of a draft are named here by their index in ``tokens`` (the wire's number minus ``first_node``); ``ROOT``
-(-1) is the committed token the draft hangs on. Parents come before their children.
+Nodes of a draft are named here by their index in ``tokens`` (the wire's number minus ``first_node``);
+``ROOT`` (-1) is the committed token the draft hangs on. Parents come before their children.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ROUND_MODULUS: Final = 1 << 16
 class Match:
     """What is left of a draft once the tokens committed since its base have walked down its tree.
 
-    ``nodes``: indices into the draft, ascending, of the nodes still open. ``tokens`` and ``parents`` describe the
-    same nodes renumbered 0..len-1, with ``ROOT`` for children of the last committed token. All three are empty for
-    a plain step (a draft without nodes on the current base).
+    ``nodes``: indices into the draft, ascending, of the nodes still open. ``tokens`` and ``parents`` describe
+    the same nodes renumbered 0..len-1, with ``ROOT`` for children of the last committed token. All three are
+    empty for a plain step (a draft without nodes on the current base).
     """
 
     nodes: list[int]
@@ -36,7 +36,8 @@ class Match:
 def match(committed_since_base: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> Match | None:
     """Returns what remains of the tree ``tokens``/``parents`` below ``committed_since_base``.
 
-    ``None`` means the draft is dropped without an answer: the committed tokens left its tree, or used all of it up.
+    ``None`` means the draft is dropped without an answer: the committed tokens left its tree, or used up all
+    of it.
     O(nodes + committed). Among siblings of one token the first counts.
     """
     root = ROOT
@@ -61,7 +62,7 @@ def match(committed_since_base: Sequence[int], tokens: Sequence[int], parents: S
 
 
 def child_of(parent: int, token: int, tokens: Sequence[int], parents: Sequence[int], start: int = 0) -> int:
-    """Index of the first node from ``start`` on that carries ``token`` under ``parent``; ``ROOT`` when none does."""
+    """Index of the first node from ``start`` on with this token and parent; ``ROOT`` when there is none."""
     for node in range(start, len(tokens)):
         if tokens[node] == token and parents[node] == parent:
             return node
@@ -111,13 +112,13 @@ def offsets_from_parents(parents: Sequence[int]) -> list[int]:
     for node, parent in enumerate(parents):
         offset = 0 if parent == ROOT else node - parent
         if parent < ROOT or parent >= node or offset > MAX_OFFSET:
-            raise ValueError(f"parent of node {node} is {parent}: it must be ROOT or at most {MAX_OFFSET} before it")
+            raise ValueError(f"parent of node {node} is {parent}: not ROOT nor one of the {MAX_OFFSET} before")
         offsets.append(offset)
     return offsets
 
 
 def is_newer(round_number: int, last: int) -> bool:
-    """Whether ``round_number`` comes after ``last``; rounds are 16 bit and wrap (serial numbers, RFC 1982)."""
+    """Whether ``round_number`` comes after ``last``; rounds are 16 bit and wrap (as in RFC 1982)."""
     return 0 < (round_number - last) % _ROUND_MODULUS < _ROUND_MODULUS // 2
 
 
