@@ -109,7 +109,7 @@ def measured_rate(rate: float, length: float, *, upwards: bool) -> float:
     far, near = (sink, source) if upwards else (source, sink)
     with (
         far_end(far) as to,
-        wan_thread(to, rtt=0.02, packet_overhead=0, queue_bytes=16384, **speed) as address,
+        wan_thread(to, rtt=0.02, packet_overhead=0, **speed) as address,
         near_end(address) as end,
     ):
         near(end)

@@ -1,0 +1,1 @@
+"""Measurements of the whole system; each module is a command, `python -m tools.bench.NAME --help`."""
