@@ -32,7 +32,8 @@ class Batch {
       positions_.emplace_back(rows[i].position);
       slots_.emplace_back(rows[i].slot);
       wanted_.push_back(static_cast<std::uint32_t>(i));
-      for (const std::uint32_t slot : rows[i].sees) bias_[i * visible_ + slot] = 0.0F;
+      for (const std::uint32_t slot : rows[i].sees)
+        bias_[i * visible_ + slot] = 0.0F;
     }
   }
 
@@ -64,7 +65,8 @@ std::vector<float> row_of(std::span<const float> logits, std::size_t row) {
 
 std::vector<TokenId> ids(std::initializer_list<std::int32_t> tokens) {
   std::vector<TokenId> out;
-  for (const std::int32_t token : tokens) out.emplace_back(token);
+  for (const std::int32_t token : tokens)
+    out.emplace_back(token);
   return out;
 }
 
@@ -79,7 +81,9 @@ std::string complaint(Engine& engine, const Forward& batch) {
   return {};
 }
 
-bool names(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
+bool names(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -118,7 +122,8 @@ TEST_CASE("a wrong mask is caught and named") {
   CHECK(names(said({{5, 2, 3, {0, 1, 2, 3}}}), "sees position 1 twice, in slot 1 and in slot 2"));
   CHECK(names(said({{5, 2, 3, {0, 1, 3, 8}}}), "sees slot 8, which was never written"));
   CHECK(names(said({{5, 1, 3, {0, 3}}, {5, 2, 4, {0, 3}}}), "row 1 at position 2 does not see position 2"));
-  CHECK(names(said({{5, 2, 3, {0, 1, 3}}, {5, 1, 4, {0, 3, 4}}}), "sees slot 3, which holds the later position 2"));
+  CHECK(names(said({{5, 2, 3, {0, 1, 3}}, {5, 1, 4, {0, 3, 4}}}),
+              "sees slot 3, which holds the later position 2"));
 }
 
 TEST_CASE("a slot that was reused is not the old node any more") {
@@ -156,7 +161,8 @@ TEST_CASE("broken invariants are usage errors that name field and value") {
   CHECK(said([](Forward&) {}).empty());
   CHECK(names(said([&](Forward& f) { f.tokens = bad_token; }), "tokens[1] is 16, must be in 0..15"));
   CHECK(names(said([&](Forward& f) { f.tokens = {}; }), "tokens count is 0, must be in 1..8"));
-  CHECK(names(said([&](Forward& f) { f.positions = bad_position; }), "positions[1] is 4096, must be in 0..4095"));
+  CHECK(names(said([&](Forward& f) { f.positions = bad_position; }),
+              "positions[1] is 4096, must be in 0..4095"));
   CHECK(names(said([&](Forward& f) { f.positions = f.positions.first(1); }), "positions count is 1"));
   CHECK(names(said([&](Forward& f) { f.slots = twice; }), "slots[1] is 1, must be distinct"));
   CHECK(names(said([&](Forward& f) { f.slots = outside; }), "slots[1] is 16, must be in 0..15"));

@@ -12,13 +12,13 @@ namespace acespec {
 
 /// What a loaded model is. Sizes in tokens unless said otherwise.
 struct EngineInfo {
-  std::string name;                  ///< for messages
-  std::string provider;              ///< execution provider taken, e.g. "cpu"
-  std::size_t vocabulary = 0;        ///< drawable ids
-  std::size_t logits_width = 0;      ///< columns of a logit row, >= vocabulary
-  std::size_t max_positions = 0;     ///< positions the model can represent
-  std::size_t slots = 0;             ///< rows of the KV ring, taken at construction
-  std::size_t bytes_per_slot = 0;    ///< KV bytes of one row over all layers
+  std::string name;                ///< for messages
+  std::string provider;            ///< execution provider taken, e.g. "cpu"
+  std::size_t vocabulary = 0;      ///< drawable ids
+  std::size_t logits_width = 0;    ///< columns of a logit row, >= vocabulary
+  std::size_t max_positions = 0;   ///< positions the model can represent
+  std::size_t slots = 0;           ///< rows of the KV ring, taken at construction
+  std::size_t bytes_per_slot = 0;  ///< KV bytes of one row over all layers
 };
 
 /// One forward over T rows that may see the first `visible` slots of the ring (S below).
@@ -34,8 +34,9 @@ struct Forward {
   std::span<const std::uint32_t> rows;
 };
 
-/// Every row's keys and values are written to its slot before attention, so rows of one forward may see each other.
-/// Thread safety: none; one forward at a time, any thread. forward() takes no memory that grows with the number of calls.
+/// Every row's keys and values are written to its slot before attention, so rows of one forward may see each
+/// other. Thread safety: none; one forward at a time, any thread. forward() takes no memory that grows with
+/// the number of calls.
 class Engine {
  public:
   Engine() = default;
@@ -49,8 +50,8 @@ class Engine {
   [[nodiscard]] virtual std::size_t max_rows() const noexcept = 0;
   [[nodiscard]] virtual std::size_t visible_granule() const noexcept = 0;
 
-  /// Returns logits [R, logits_width], valid until the next call. Throws UsageError on a broken invariant that can be
-  /// checked cheaply (sizes, ranges), EngineError when the runtime fails.
+  /// Returns logits [R, logits_width], valid until the next call. Throws UsageError on a broken invariant
+  /// that can be checked cheaply (sizes, ranges), EngineError when the runtime fails.
   virtual std::span<const float> forward(const Forward& batch) = 0;
 };
 

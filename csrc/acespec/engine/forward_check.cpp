@@ -14,7 +14,8 @@ namespace {
 
 void check_entries(std::string_view field, std::size_t size, std::size_t rows) {
   if (size != rows) {
-    refuse(std::string(field) + " count", std::to_string(size), std::to_string(rows) + " as there are tokens");
+    refuse(std::string(field) + " count", std::to_string(size),
+           std::to_string(rows) + " as there are tokens");
   }
 }
 
@@ -74,14 +75,17 @@ void check_info(const EngineInfo& info, std::size_t max_rows, std::size_t granul
     throw UsageError("engine " + info.name + ": " + std::string(field) + " is " + std::to_string(value) +
                      ", must be " + right);
   };
-  if (info.vocabulary == 0) refuse_size("vocabulary", 0, "positive");
+  if (info.vocabulary == 0)
+    refuse_size("vocabulary", 0, "positive");
   if (info.logits_width < info.vocabulary) {
-    refuse_size("vocabulary", info.vocabulary, "at most the model's " + std::to_string(info.logits_width) + " logits");
+    refuse_size("vocabulary", info.vocabulary,
+                "at most the model's " + std::to_string(info.logits_width) + " logits");
   }
   if (info.slots == 0 || info.slots % granule != 0) {
     refuse_size("slots", info.slots, "a positive multiple of " + std::to_string(granule));
   }
-  if (info.max_positions == 0) refuse_size("max_positions", 0, "positive");
+  if (info.max_positions == 0)
+    refuse_size("max_positions", 0, "positive");
   if (max_rows == 0 || max_rows > info.slots) {
     refuse_size("max_rows", max_rows, "in 1.." + std::to_string(info.slots));
   }

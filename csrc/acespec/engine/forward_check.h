@@ -9,13 +9,14 @@
 
 namespace acespec {
 
-/// Checks sizes, ranges and distinct slots in O(T); the bias is only measured, not read. Not thread-safe; takes its memory
-/// at construction.
+/// Checks sizes, ranges and distinct slots in O(T); the bias is only measured, not read. Not thread-safe;
+/// takes its memory at construction.
 class ForwardCheck {
  public:
   explicit ForwardCheck(std::size_t slots) : last_seen_(slots, 0) {}
 
-  /// Throws UsageError naming the field, its value and what would be right. `info.slots` is what was given above.
+  /// Throws UsageError naming the field, its value and what would be right. `info.slots` is what was given
+  /// above.
   void operator()(const Forward& batch, const EngineInfo& info, std::size_t max_rows, std::size_t granule);
 
  private:
@@ -23,8 +24,8 @@ class ForwardCheck {
   std::uint64_t forward_ = 0;
 };
 
-/// Throws UsageError unless the sizes of `info` make an engine: all positive, logits_width >= vocabulary, slots a multiple
-/// of `granule`.
+/// Throws UsageError unless the sizes of `info` make an engine: all positive, logits_width >= vocabulary,
+/// slots a multiple of `granule`.
 void check_info(const EngineInfo& info, std::size_t max_rows, std::size_t granule);
 
 }  // namespace acespec
