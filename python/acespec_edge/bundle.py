@@ -3,13 +3,13 @@ them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from acespec_edge.digest import sha256_of
 from acespec_edge.errors import UsageError
 from acespec_edge.vocabulary import Vocabulary
 
@@ -98,8 +98,7 @@ class Bundle:
     def verify(self) -> None:
         """Checks every listed file against its SHA-256, and the tokenizer against its fingerprint."""
         for name, expected in self.sha256.items():
-            with (self.path / name).open("rb") as file:
-                found = _sha256(file)
+            found = sha256_of(self.path / name)
             if found != expected:
                 raise UsageError(
                     f"{self.path / name}: the file was changed (SHA-256 {found[:12]}..., {MANIFEST} says "
@@ -188,10 +187,3 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is str:
         return isinstance(value, str)
     return (value is None and kind is not int) or (isinstance(value, int) and not isinstance(value, bool))
-
-
-def _sha256(file: Any) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
