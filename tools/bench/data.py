@@ -49,7 +49,9 @@ def load_prompts(folder: Path | None = None) -> dict[str, list[Prompt]]:
     Raises UsageError naming the file, and the line, that is missing or malformed.
     """
     if folder is None:
-        own = [Prompt(row["id"], row["kind"], row["prompt"]) for row in _rows(DEFAULT, "id", "kind", "prompt")]
+        own = [
+            Prompt(row["id"], row["kind"], row["prompt"]) for row in _rows(DEFAULT, "id", "kind", "prompt")
+        ]
         return {kind: [prompt for prompt in own if prompt.kind == kind] for kind in KINDS}
     return {
         kind: [Prompt(row["id"], kind, text(row)) for row in _rows(folder / name, "id", "prompt")]
@@ -64,7 +66,9 @@ def pick(prompts: dict[str, list[Prompt]], count: int) -> list[Prompt]:
     """
     if count < 1:
         raise UsageError(f"prompts is {count}: give 1 or more")
-    in_turn = (prompt for row in itertools.zip_longest(*prompts.values()) for prompt in row if prompt is not None)
+    in_turn = (
+        prompt for row in itertools.zip_longest(*prompts.values()) for prompt in row if prompt is not None
+    )
     picked = list(itertools.islice(in_turn, count))
     if len(picked) < count:
         raise UsageError(f"prompts is {count}: there are {len(picked)}; --data FOLDER names larger sets")
