@@ -55,7 +55,7 @@ def render_chat(
         if not turns[-1].get("content"):
             raise UsageError("continue_final_message: the last message has no content to go on from")
         marker = f"[{secrets.token_hex(16)}]"
-        turns[-1]["content"] += marker
+        turns[-1]["content"] += marker + " "
     try:
         text = _compiled(bundle.chat_template).render(
             **(variables or {}),
@@ -70,12 +70,13 @@ def render_chat(
         raise UsageError(f"the chat template of {bundle.name} refuses these messages: {problem}") from problem
     if not continue_final_message:
         return text
-    kept, found, _ = text.rpartition(marker)
+    kept, found, after = text.rpartition(marker)
     if not found:
         raise UsageError(
             f"continue_final_message: the chat template of {bundle.name} leaves the last message out"
         )
-    return kept
+    # A template that trims messages took the blank behind the marker, and would take those before it as well.
+    return kept if after.startswith(" ") else kept.rstrip()
 
 
 def encode_chat(bundle: Bundle, messages: Sequence[Message], **options: Any) -> list[int]:

