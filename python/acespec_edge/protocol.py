@@ -112,7 +112,7 @@ def offsets_from_parents(parents: Sequence[int]) -> list[int]:
     for node, parent in enumerate(parents):
         offset = 0 if parent == ROOT else node - parent
         if parent < ROOT or parent >= node or offset > MAX_OFFSET:
-            raise ValueError(f"parent of node {node} is {parent}: not ROOT nor one of the {MAX_OFFSET} before")
+            raise ValueError(f"parent of node {node} is {parent}: not ROOT, nor one of {MAX_OFFSET} before")
         offsets.append(offset)
     return offsets
 

@@ -1,0 +1,197 @@
+"""Carries out what a session decides: bytes on one side, the scheduler and the model on the other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from acespec_edge import _core
+from acespec_edge.errors import AcespecError, PeerError
+from cloud_stub.judge import Ruling, Terms, judge
+from cloud_stub.scheduler import Job, Units
+from cloud_stub.session import Action, HangUp, Release, Send, Session, Start, Verify
+from cloud_stub.verifiers.base import Handle
+
+if TYPE_CHECKING:
+    from cloud_stub.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+class _Work:
+    """Model state of one request. The handle is touched by the worker thread only."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.handle: Handle | None = None
+        self.job: Job | None = None
+
+
+class Connection:
+    """Thread-safe: the socket's side and the worker call in concurrently; the session sees one at a time."""
+
+    def __init__(
+        self,
+        service: Service,
+        session: Session,
+        send: Callable[[bytes], None],
+        hang_up: Callable[[str], None],
+        forget: Callable[[Connection], None],
+    ) -> None:
+        self._service = service
+        self._session = session
+        self._send = send
+        self._hang_up = hang_up
+        self._forget = forget
+        self._limits = service.target.limits
+        self._lock = threading.Lock()
+        self._work: dict[int, _Work] = {}
+        self._dropped = 0
+
+    @property
+    def deadline(self) -> float:
+        """Monotonic time at which ``expire`` is due."""
+        return self._session.deadline
+
+    def receive(self, data: bytes) -> None:
+        """Takes one message as it came off the wire, whatever it holds."""
+        now = time.monotonic()
+        self._service.counters.add(received_bytes=len(data))
+        with self._lock:
+            try:
+                message = _core.decode(data, self._limits)
+            except PeerError as error:
+                self._carry_out(self._session.refuse(str(error)))
+            else:
+                self._carry_out(self._session.receive(message, now))
+
+    def refuse(self, reason: str) -> None:
+        """The edge sent something that is no message at all."""
+        with self._lock:
+            self._carry_out(self._session.refuse(reason))
+
+    def expire(self) -> None:
+        """To be called when ``deadline`` has passed."""
+        with self._lock:
+            self._carry_out(self._session.expire(time.monotonic()))
+
+    def close(self, reason: str) -> None:
+        """Ends the session from this side."""
+        with self._lock:
+            self._carry_out(self._session.close(reason))
+
+    def turn_away(self, retry_after: float) -> None:
+        """Answers a connection that was not admitted."""
+        fault = _core.Fault(
+            code=_core.FaultCode.busy,
+            message=f"{self._service.options.max_sessions} sessions are open, which is this cloud's limit",
+            retry_after_ms=int(retry_after * 1000),
+        )
+        with self._lock:
+            self._carry_out([*self._session.lost(), Send(fault), HangUp("busy")])
+
+    def lost(self) -> None:
+        """The socket is gone. Frees everything; idempotent."""
+        with self._lock:
+            self._carry_out(self._session.lost())
+        self._forget(self)
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(message):
+                    self._transmit(message)
+                case Start():
+                    work = self._work[action.ticket] = _Work(action.terms)
+                    work.job = self._service.scheduler.submit(self._prefill(work, action))
+                    self._service.counters.add(requests=1)
+                case Verify():
+                    work = self._work[action.ticket]
+                    work.job = self._service.scheduler.submit(self._verify(work, action))
+                case Release(ticket):
+                    work = self._work.pop(ticket)
+                    if work.job is not None:
+                        work.job.cancel()
+                    self._service.scheduler.submit(_free(work))
+                case HangUp(reason):
+                    self._hang_up(reason)
+        if self._session.dropped_drafts != self._dropped:
+            self._service.counters.add(dropped_drafts=self._session.dropped_drafts - self._dropped)
+            self._dropped = self._session.dropped_drafts
+
+    def _transmit(self, message: object) -> None:
+        data = _core.encode(message, self._limits)
+        self._service.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
+        self._send(data)
+
+    # Units of work, run by the scheduler's thread.
+
+    def _prefill(self, work: _Work, start: Start) -> Units:
+        prompt, chunk = start.prompt, self._service.options.prefill_chunk
+        busy = 0.0
+        try:
+            work.handle = self._service.verifier.open()
+            for first in range(0, len(prompt), chunk):
+                started = time.monotonic()
+                rows = work.handle.prefill(prompt[first : first + chunk])
+                if first + chunk < len(prompt):
+                    busy += time.monotonic() - started
+                    yield
+            ruling = judge(rows, len(prompt), [], [], work.terms, self._service.sampler)
+            self._conclude(start, ruling, 0, started, busy)
+        except Exception as error:
+            self._report(start.ticket, error)
+
+    def _verify(self, work: _Work, verify: Verify) -> Units:
+        started = time.monotonic()
+        tokens, parents = verify.tokens, verify.parents
+        try:
+            assert work.handle is not None
+            rows = work.handle.verify(verify.tip, tokens, parents)
+            ruling = judge(rows, verify.base, tokens, parents, work.terms, self._service.sampler)
+            work.handle.keep(ruling.path)
+            self._conclude(verify, ruling, len(tokens), started)
+        except Exception as error:
+            self._report(verify.ticket, error)
+        return
+        yield
+
+    def _conclude(
+        self, asked: Start | Verify, ruling: Ruling, nodes: int, started: float, busy: float = 0.0
+    ) -> None:
+        """Pads the forward that began at ``started`` and reports; ``busy``: seconds of forwards before it."""
+        self._service.scheduler.pad(started, nodes)
+        now = time.monotonic()
+        forward = busy + now - started
+        queued = max(0.0, now - asked.arrived - forward)
+        self._service.counters.add(
+            forwards=1,
+            committed_tokens=len(ruling.path) + 1,
+            verified_nodes=nodes,
+            accepted_nodes=len(ruling.path),
+            queue_seconds=queued,
+            verify_seconds=forward,
+        )
+        with self._lock:
+            self._carry_out(self._session.ruled(asked.ticket, ruling, _us(queued), _us(forward), now))
+
+    def _report(self, ticket: int, error: Exception) -> None:
+        if not isinstance(error, AcespecError):
+            logger.exception("the target failed", exc_info=error)
+        with self._lock:
+            self._carry_out(self._session.failed(ticket, f"the target failed: {error}"))
+
+
+def _free(work: _Work) -> Units:
+    if work.handle is not None:
+        work.handle.close()
+        work.handle = None
+    return
+    yield
+
+
+def _us(seconds: float) -> int:
+    return min(int(seconds * 1e6), 0xFFFFFFFF)

@@ -1,0 +1,193 @@
+"""A service whose scheduler runs when a test says so, and a client that speaks messages instead of bytes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models
+
+from acespec_edge import _core
+from acespec_edge.protocol import ROOT, parents_from_offsets, path_to
+from acespec_edge.token_bytes import BYTE_OF
+from acespec_edge.vocabulary import Vocabulary
+from cloud_stub.scheduler import Job, Units
+from cloud_stub.service import Service, ServiceOptions
+from cloud_stub.verifiers.base import Rows, Verifier
+from cloud_stub.verifiers.scripted import ScriptedVerifier
+
+GREEDY = _core.SamplingRules()
+
+
+def tiny_vocabulary(size: int = 16, *, swap: bool = False) -> Vocabulary:
+    """``size`` tokens of one byte each; ``swap`` exchanges the last two."""
+    ids = list(range(size))
+    if swap:
+        ids[-1], ids[-2] = ids[-2], ids[-1]
+    tokenizer = Tokenizer(models.BPE(vocab=dict(zip(itertools.islice(BYTE_OF, size), ids, strict=True)), merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    return Vocabulary.from_tokenizer_json(tokenizer.to_str())
+
+
+def hashed_logits(size: int, seed: int = 0, sharpness: float = 2.0) -> Callable[[Sequence[int]], Rows]:
+    """A target that depends on the last three tokens and on nothing else."""
+
+    def logits_of(tokens: Sequence[int]) -> Rows:
+        key = (seed, *(token + 1 for token in tokens[-3:]))
+        return (sharpness * np.random.default_rng(key).standard_normal(size)).astype(np.float32)
+
+    return logits_of
+
+
+def plain_greedy(logits_of: Callable[[Sequence[int]], Rows], prompt: Sequence[int], count: int) -> list[int]:
+    """What the target alone produces."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(np.argmax(logits_of(tokens))))
+    return tokens[len(prompt) :]
+
+
+class ManualScheduler:
+    """Stands in for the scheduler: the same queue, without a thread and without time."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Job] = deque()
+        self.padded: list[int] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self.queue)
+
+    def submit(self, units: Units) -> Job:
+        job = Job(units)
+        self.queue.append(job)
+        return job
+
+    def pad(self, started: float, nodes: int) -> None:
+        self.padded.append(nodes)
+
+    def step(self) -> None:
+        """Runs one unit."""
+        job = self.queue.popleft()
+        if job.cancelled:
+            job.units.close()
+            return
+        try:
+            next(job.units)
+        except StopIteration:
+            return
+        self.queue.append(job)
+
+    def run(self, limit: int = 10_000) -> None:
+        """Runs until nothing is left; at most ``limit`` units."""
+        for _ in range(limit):
+            if not self.queue:
+                return
+            self.step()
+        raise AssertionError(f"still busy after {limit} units")
+
+    def close(self, timeout: float = 0.0) -> bool:
+        self.queue.clear()
+        return True
+
+
+class Rig:
+    """A service over ``verifier`` driven by hand."""
+
+    def __init__(self, verifier: Verifier, **options: Any) -> None:
+        self.service = Service(verifier, ServiceOptions(**options))
+        self.service.scheduler.close()
+        self.scheduler = ManualScheduler()
+        self.service.scheduler = self.scheduler  # type: ignore[assignment]
+
+    def client(self, *, greet: bool = True) -> Client:
+        """A new connection, past its handshake unless told otherwise."""
+        client = Client(self)
+        if greet:
+            client.say(self.hello())
+            assert isinstance(client.next(), _core.Welcome)
+        return client
+
+    def hello(self, **changes: Any) -> _core.Hello:
+        target = self.service.target
+        fields = {
+            "tokenizer": target.fingerprint,
+            "vocabulary": target.vocabulary,
+            "drafter": "tiny",
+            "chunks": list(target.chunks),
+        }
+        return _core.Hello(**(fields | changes))
+
+
+def scripted_rig(size: int = 16, *, max_context: int = 4096, seed: int = 0, **options: Any) -> Rig:
+    """A rig over ``hashed_logits``."""
+    target = ScriptedVerifier(hashed_logits(size, seed), tiny_vocabulary(size), max_context=max_context)
+    return Rig(target, **options)
+
+
+class Client:
+    """One connection. Verdicts are appended to ``committed`` the way an edge would."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.inbox: deque[Any] = deque()
+        self.hung_up: str | None = None
+        self.committed: list[int] = []
+        self.drafts: dict[int, _core.Draft] = {}
+        self.connection = rig.service.connect(self._hear, self._end)
+
+    def _hear(self, data: bytes) -> None:
+        assert self.hung_up is None, "a message after the end"
+        self.inbox.append(_core.decode(data))
+
+    def _end(self, reason: str) -> None:
+        self.hung_up = reason
+
+    def say(self, message: Any) -> None:
+        self.connection.receive(_core.encode(message))
+
+    def next(self) -> Any:
+        """The next message that has arrived."""
+        assert self.inbox, "nothing arrived"
+        return self.inbox.popleft()
+
+    def open(self, prompt: Sequence[int], *, max_tokens: int = 1000, request: int = 1, **fields: Any) -> Any:
+        """Starts a request and returns what comes back."""
+        self.committed = list(prompt)
+        self.drafts.clear()
+        self.say(_core.Open(request=request, prompt=list(prompt), max_tokens=max_tokens, **fields))
+        self.rig.scheduler.run()
+        return self.take() if self.inbox else None
+
+    def draft(self, round: int, tokens: Sequence[int], *, run: bool = True, **fields: Any) -> Any:
+        """Sends a draft on everything committed so far unless ``base`` says otherwise; returns the answer, if any."""
+        fields = {"request": 1, "base": len(self.committed), "round": round, "tokens": list(tokens)} | fields
+        message = _core.Draft(**fields)
+        self.drafts[round] = message
+        self.say(message)
+        if run:
+            self.rig.scheduler.run()
+        return self.take() if self.inbox else None
+
+    def take(self) -> Any:
+        """The next message; a verdict is applied."""
+        message = self.next()
+        if isinstance(message, _core.Verdict):
+            assert message.base == len(self.committed)
+            self.committed += self._path(message)
+            self.committed += message.tokens
+        return message
+
+    def _path(self, verdict: _core.Verdict) -> list[int]:
+        if verdict.accepted_node == 0:
+            return []
+        draft = self.drafts[verdict.round]
+        parents = parents_from_offsets(len(draft.tokens), draft.parent_offsets)
+        node = verdict.accepted_node - draft.first_node
+        assert node != ROOT
+        tokens = [draft.tokens[index] for index in path_to(node, parents)]
+        # The part of the path above the verdict's base was committed before.
+        return tokens[verdict.base - draft.base :]
