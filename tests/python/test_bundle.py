@@ -50,7 +50,7 @@ def test_a_chat_template_is_optional(tmp_path: Path) -> None:
 def test_a_missing_folder_or_manifest_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no such folder\. Make one: acespec export SOURCE --out"):
         Bundle.load(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="has no acespec.json, so it is not a bundle"):
+    with pytest.raises(UsageError, match=r"has no acespec.json, so it is not a bundle"):
         Bundle.load(tmp_path)
 
 
@@ -93,13 +93,13 @@ def test_a_missing_field_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["[1]", "{", "\N{SNOWMAN}"])
 def test_a_damaged_manifest_is_refused(folder: Path, text: str) -> None:
     (folder / "acespec.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match="acespec.json"):
+    with pytest.raises(UsageError, match=r"acespec.json"):
         Bundle.load(folder)
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "model.onnx.data").unlink()
-    with pytest.raises(UsageError, match="model.onnx.data: the file is missing"):
+    with pytest.raises(UsageError, match=r"model.onnx.data: the file is missing"):
         Bundle.load(folder)
 
 
@@ -112,7 +112,7 @@ def test_a_changed_file_is_found_only_when_asked(folder: Path) -> None:
 
 def test_a_wrong_fingerprint_is_found(folder: Path) -> None:
     edit(folder, tokenizer_fingerprint="00" * 32)
-    with pytest.raises(UsageError, match="its fingerprint is not the one in acespec.json"):
+    with pytest.raises(UsageError, match=r"its fingerprint is not the one in acespec.json"):
         Bundle.load(folder, verify=True)
 
 
