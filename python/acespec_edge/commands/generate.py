@@ -1,0 +1,132 @@
+"""`acespec generate`: a prompt in, text out as it is confirmed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from acespec_edge.errors import LinkError, UsageError
+
+if TYPE_CHECKING:
+    from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.request import Mode, Prompt
+    from acespec_edge.result import Result
+    from acespec_edge.stats import Stats
+
+
+def generate(
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="The prompt; - reads it from standard input.")
+    ],
+    bundle: Annotated[Path, typer.Option(metavar="DIR", help="The draft bundle.")],
+    cloud: Annotated[
+        str | None, typer.Option(metavar="URL", help="ws(s):// address of the verifier, or local.")
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="auto speculates, cloud is the target alone, edge the drafter alone.")
+    ] = "auto",
+    target: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="The target model, for --cloud local.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(help="Tokens generated at most.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Keep the smallest head of this mass.")] = 1.0,
+    min_p: Annotated[float, typer.Option(help="Drop tokens under this share of the likeliest.")] = 0.0,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same text; drawn when not given.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Ends the text before it; may be repeated.")
+    ] = None,
+    draft_length: Annotated[int, typer.Option(help="Drafted tokens sent at once, at most.")] = 8,
+    width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter.")] = 8,
+    cache_mb: Annotated[int, typer.Option(help="MiB of keys and values for branches.")] = 32,
+    threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Holds the bearer token; else ACESPEC_TOKEN does.")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM file of a private certificate authority.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Show figures on standard error.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a stream.")] = False,
+) -> None:
+    """Generate text; tokens that the target confirmed in one verdict appear together."""
+    from acespec_edge.edge import EdgeRuntime
+
+    question = _prompt(sys.stdin.read() if prompt == "-" else prompt, system, raw)
+    with EdgeRuntime(
+        bundle,
+        cloud,
+        target=target,
+        token_file=token_file,
+        ca=ca,
+        mode=cast("Mode", mode),
+        threads=threads,
+        draft_length=draft_length,
+        width=width,
+        cache_mb=cache_mb,
+    ) as edge:
+        options: dict[str, Any] = {
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "seed": seed,
+            "stop": stop or [],
+            "raw": raw,
+        }
+        result = _as_json(edge, question, options) if as_json else _as_text(edge, question, options)
+    if stats:
+        _show_stats(result.stats)
+
+
+def _prompt(text: str, system: str | None, raw: bool) -> Prompt:
+    if system is None:
+        return text
+    if raw:
+        raise UsageError("--system and --raw exclude each other: raw text has no system message")
+    if not text:
+        raise UsageError("prompt is empty: give a text")
+    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+
+
+def _as_json(edge: EdgeRuntime, prompt: Prompt, options: dict[str, Any]) -> Result:
+    try:
+        result = edge.generate(prompt, **options)
+    except LinkError as error:
+        if error.partial is not None:
+            print(json.dumps(error.partial.to_dict(), ensure_ascii=False))
+        raise
+    print(json.dumps(result.to_dict(), ensure_ascii=False))
+    return result
+
+
+def _as_text(edge: EdgeRuntime, prompt: Prompt, options: dict[str, Any]) -> Result:
+    stream = edge.stream(prompt, **options)
+    try:
+        for piece in stream:
+            print(piece.text, end="", flush=True)
+    finally:
+        # Whatever comes next, a message or the shell's prompt, starts on a line of its own.
+        print(flush=True)
+    return stream.result
+
+
+def _show_stats(stats: Stats) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in asdict(stats).items():
+        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
+    Console(stderr=True).print(table)

@@ -1,0 +1,247 @@
+"""EdgeRuntime: a draft bundle, a cloud, and text."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from acespec_edge.bundle import Bundle
+from acespec_edge.channel import Channel
+from acespec_edge.drafting import Drafter, load_drafter
+from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.generation import AsyncStream, Generation, Stream
+from acespec_edge.modes import Commit, Pace, Run, drafter_alone, speculate, target_alone
+from acespec_edge.request import Mode, Options, Prompt, checked_mode, make_request
+from acespec_edge.result import Result
+from acespec_edge.session import EdgeSession
+from acespec_edge.transport import Connector, connect, local_connector, read_token
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_TURN_POLL: Final = 0.05
+_CONNECT_TIMEOUT: Final = 10.0
+
+
+class EdgeRuntime:
+    """Speculative decoding from this device: the bundle's model drafts, the cloud's target decides.
+
+    Thread-safe; requests run one at a time in the order they get their turn. Use as a context manager, or
+    close().
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path | Bundle,
+        cloud: str | Connector | None = None,
+        *,
+        target: str | None = None,
+        token_file: str | Path | None = None,
+        ca: str | Path | None = None,
+        mode: Mode = "auto",
+        threads: int = 1,
+        draft_length: int = 8,
+        width: int = 8,
+        cache_mb: int = 32,
+        context: int = 2048,
+        timeout: float = 60.0,
+        drafter: Drafter | None = None,
+    ) -> None:
+        """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does it
+        then.
+
+        ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a verifier in this
+        process that serves ``target``, or a function that opens a Link. ``token_file``: holds the bearer
+        token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``: "auto"
+        speculates, "cloud" streams from the target alone, "edge" runs the drafter alone. ``threads``: of the
+        drafter. ``draft_length``: drafted tokens sent at once, at most. ``width``: tree nodes in one forward.
+        ``cache_mb``: MiB of keys and values for branches. ``context``: tokens the drafter holds; beyond it
+        the target goes on alone. ``timeout``: seconds of silence after which the cloud counts as lost.
+        ``drafter``: used instead of the bundle's own model.
+
+        Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
+        misbehaves, EngineError when the model does not load.
+        """
+        checked_mode(mode)
+        for name, value, least in (
+            ("threads", threads, 1),
+            ("draft_length", draft_length, 0),
+            ("width", width, 1),
+            ("cache_mb", cache_mb, 1),
+            ("context", context, 2),
+        ):
+            if value < least:
+                raise UsageError(f"{name} is {value}: it must be {least} or more")
+        if not timeout > 0:
+            raise UsageError(f"timeout is {timeout}: it must be above 0 seconds")
+        self._bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(Path(bundle))
+        self._mode: Mode = mode
+        self._threads = threads
+        self._cache_mb = cache_mb
+        self._timeout = timeout
+        self._pace = Pace(min(context, self._bundle.max_positions), draft_length, width)
+        self._connector = _connector(cloud, target, token_file, ca, timeout)
+        self._drafter = drafter
+        self._channel: Channel | None = None
+        self._closed = False
+        self._turn = threading.Lock()
+        self._running: weakref.WeakSet[Generation] = weakref.WeakSet()
+        if mode != "edge":
+            self._open_channel()
+        if mode != "cloud":
+            self._loaded_drafter()
+
+    @property
+    def bundle(self) -> Bundle:
+        return self._bundle
+
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
+        """Generates to the end.
+
+        ``prompt``: text (one user turn when the bundle has a chat template, unless ``raw``), chat messages,
+        or token ids. ``options``: see request.Options. Raises UsageError, LinkError (with ``partial``),
+        PeerError, EngineError.
+        """
+        stream = self.stream(prompt, **options)
+        for _ in stream:
+            pass
+        return stream.result
+
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
+        """Starts generating; iterate for pieces, then read ``result``. Arguments and errors as for
+        generate(): wrong arguments raise here, the rest while reading."""
+        return Stream(self._generation(prompt, options))
+
+    async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
+        """generate() without blocking the event loop."""
+        async with self.astream(prompt, **options) as stream:
+            async for _ in stream:
+                pass
+        return stream.result
+
+    def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
+        """stream() for asyncio; call it on the event loop."""
+        return AsyncStream(self._generation(prompt, options))
+
+    def close(self) -> None:
+        """Cancels what runs, waits for it, and ends the connection. More than once is fine."""
+        self._closed = True
+        for generation in list(self._running):
+            generation.cancel()
+            generation.join()
+        with self._turn:
+            self._drop_channel("the device is done")
+            self._drafter = None
+
+    def __enter__(self) -> EdgeRuntime:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _generation(self, prompt: Prompt, options: Options) -> Generation:
+        if self._closed:
+            raise UsageError("this runtime is closed")
+        request = make_request(self._bundle, prompt, self._mode, **options)
+        if request.mode != "edge":
+            self._require_cloud(request.mode)
+        generation = Generation(self._serve, request, self._bundle.vocabulary_table)
+        self._running.add(generation)
+        return generation
+
+    @contextlib.contextmanager
+    def _serve(self, run: Run) -> Iterator[Iterator[Commit]]:
+        """One run's turn at the drafter and the cloud."""
+        while not self._turn.acquire(timeout=_TURN_POLL):
+            if run.cancelled.is_set():
+                yield iter(())
+                return
+        try:
+            mode = run.request.mode
+            if mode == "edge":
+                yield drafter_alone(run, self._loaded_drafter())
+                return
+            drafter = self._loaded_drafter() if mode == "auto" else None
+            channel = self._ready_channel()
+            try:
+                if drafter is None:
+                    yield target_alone(run, channel)
+                else:
+                    yield speculate(run, channel, drafter, self._pace)
+                channel.abandon()
+            except (LinkError, PeerError) as error:
+                self._drop_channel(f"giving up: {error}")
+                raise
+            except BaseException:
+                with contextlib.suppress(LinkError):
+                    channel.abandon()
+                raise
+        finally:
+            self._turn.release()
+
+    def _ready_channel(self) -> Channel:
+        """The connection, made anew when the last one was lost."""
+        if self._channel is not None:
+            try:
+                self._channel.settle()
+                return self._channel
+            except (LinkError, PeerError) as error:
+                self._drop_channel(f"giving up: {error}")
+        return self._open_channel()
+
+    def _open_channel(self) -> Channel:
+        connector = self._require_cloud(self._mode)
+        vocabulary = self._bundle.vocabulary_table
+        session = EdgeSession(
+            tokenizer=vocabulary.fingerprint,
+            vocabulary=vocabulary.size,
+            drafter=self._bundle.name,
+            chunks=vocabulary.chunks,
+        )
+        self._channel = Channel(connector(), session, self._timeout)
+        return self._channel
+
+    def _drop_channel(self, reason: str) -> None:
+        if self._channel is not None:
+            self._channel.close(reason)
+            self._channel = None
+
+    def _loaded_drafter(self) -> Drafter:
+        if self._drafter is None:
+            self._drafter = load_drafter(
+                self._bundle, context=self._pace.context, cache_mb=self._cache_mb, threads=self._threads
+            )
+        return self._drafter
+
+    def _require_cloud(self, mode: Mode) -> Connector:
+        if self._connector is None:
+            raise UsageError(
+                f"mode {mode} needs a cloud: give cloud=URL, or use mode='edge' for the drafter alone"
+            )
+        return self._connector
+
+
+def _connector(
+    cloud: str | Connector | None,
+    target: str | None,
+    token_file: str | Path | None,
+    ca: str | Path | None,
+    timeout: float,
+) -> Connector | None:
+    if target is not None and cloud != "local":
+        raise UsageError(
+            f"target is {target!r}, but only cloud='local' takes one: a remote cloud has its own"
+        )
+    if cloud is None or callable(cloud):
+        return cloud
+    if cloud == "local":
+        if target is None:
+            raise UsageError("cloud is 'local', so target must name the model to serve")
+        return local_connector(target)
+    token = read_token(None if token_file is None else Path(token_file))
+    authority = None if ca is None else Path(ca)
+    return lambda: connect(cloud, token=token, ca=authority, timeout=min(timeout, _CONNECT_TIMEOUT))

@@ -1,0 +1,224 @@
+"""A running generation: one thread drafts, exchanges and commits; the caller reads pieces as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.modes import Commit, Run
+from acespec_edge.output import Output
+from acespec_edge.request import Request
+from acespec_edge.result import FinishReason, Origin, Piece, Result, Usage
+from acespec_edge.stats import Meter
+from acespec_edge.stops import StopStrings
+from acespec_edge.vocabulary import Vocabulary
+
+_JOIN_TIMEOUT = 60.0
+"""Seconds to wait for a cancelled thread: the longest single forward, or a connection being opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last event of a generation; with an ``error``, ``result`` is what came before it."""
+
+    result: Result
+    error: BaseException | None
+
+
+Event = Piece | Ended
+Source = Callable[[Run], contextlib.AbstractContextManager[Iterator[Commit]]]
+"""Takes the runtime for one run, yields its commits, and tidies up after it."""
+
+
+class Generation:
+    """Runs a request on a thread of its own and hands events to ``sink``: pieces, then one Ended."""
+
+    def __init__(self, source: Source, request: Request, vocabulary: Vocabulary) -> None:
+        self._source = source
+        self._request = request
+        self._output = Output(vocabulary, frozenset(request.stop_ids), StopStrings(request.stops))
+        self._meter = Meter(seed=request.rules.seed, started=time.monotonic())
+        self._origin: Origin = "edge" if request.mode == "edge" else "target"
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, sink: Callable[[Event], None]) -> None:
+        """``sink`` is called on the generation's thread."""
+        self._thread = threading.Thread(
+            target=self._run, args=(sink,), name="acespec-generation", daemon=True
+        )
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Asks the thread to stop soon; what was committed until then is the result."""
+        self._cancelled.set()
+
+    def join(self) -> None:
+        """Waits for the thread of an ended or cancelled generation."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_TIMEOUT)
+
+    def _run(self, sink: Callable[[Event], None]) -> None:
+        try:
+            finish = self._generate(sink)
+            ended = Ended(self._result(finish), None)
+        except BaseException as error:
+            # Held text goes out first, so that the pieces always add up to the result.
+            self._show(sink, [], self._output.finish())
+            ended = Ended(self._result("error"), error)
+            if isinstance(error, LinkError):
+                error.partial = ended.result
+        sink(ended)
+
+    def _generate(self, sink: Callable[[Event], None]) -> FinishReason:
+        with self._source(Run(self._request, self._meter, self._cancelled)) as commits:
+            for commit in commits:
+                text, ids = self._output.push(commit.tokens)
+                finish: FinishReason | None = "stop" if self._output.ended else commit.finish
+                if finish is not None:
+                    text += self._output.finish()
+                self._show(sink, ids, text)
+                if finish is not None:
+                    return finish
+        self._show(sink, [], self._output.finish())
+        return "cancelled"
+
+    def _show(self, sink: Callable[[Event], None], ids: list[int], text: str) -> None:
+        if not ids and not text:
+            return
+        now = time.monotonic()
+        if ids:
+            self._meter.shown(len(ids), now)
+        sink(Piece(text, ids, self._origin, now - self._meter.started))
+
+    def _result(self, finish: FinishReason) -> Result:
+        ids = self._output.token_ids
+        return Result(
+            text=self._output.text,
+            token_ids=ids,
+            finish_reason=finish,
+            usage=Usage(len(self._request.prompt), len(ids)),
+            stats=self._meter.summary(time.monotonic()),
+        )
+
+
+class Stream:
+    """Pieces of a generation as they are committed; afterwards ``result``.
+
+    Leaving the loop early, or close(), cancels the generation. One reader.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        """Starts the generation."""
+        self._generation = generation
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._ended: Ended | None = None
+        generation.start(self._events.put)
+
+    @property
+    def result(self) -> Result:
+        """The whole; after an error or cancellation what there was. Raises UsageError before the end was
+        read."""
+        return _result_of(self._ended)
+
+    def __next__(self) -> Piece:
+        if self._ended is not None:
+            raise StopIteration
+        event = self._events.get()
+        if isinstance(event, Piece):
+            return event
+        self._ended = event
+        self._generation.join()
+        if event.error is not None:
+            raise event.error
+        raise StopIteration
+
+    def __iter__(self) -> Iterator[Piece]:
+        try:
+            while True:
+                try:
+                    piece = next(self)
+                except StopIteration:
+                    return
+                yield piece
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Cancels what still runs and waits for it; pieces not yet read are dropped, ``result`` holds them
+        all."""
+        self._generation.cancel()
+        while self._ended is None:
+            event = self._events.get()
+            if isinstance(event, Ended):
+                self._ended = event
+        self._generation.join()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class AsyncStream:
+    """Stream for asyncio: the same generation on the same thread, its events handed to the running loop."""
+
+    def __init__(self, generation: Generation) -> None:
+        """Starts the generation; needs a running event loop."""
+        self._generation = generation
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._ended: Ended | None = None
+        loop = asyncio.get_running_loop()
+
+        def sink(event: Event) -> None:
+            # The loop may be gone when its program ended without reading to the end.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+        generation.start(sink)
+
+    @property
+    def result(self) -> Result:
+        """As Stream.result."""
+        return _result_of(self._ended)
+
+    async def __anext__(self) -> Piece:
+        if self._ended is not None:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        if isinstance(event, Piece):
+            return event
+        self._ended = event
+        if event.error is not None:
+            raise event.error
+        raise StopAsyncIteration
+
+    def __aiter__(self) -> AsyncIterator[Piece]:
+        return self
+
+    async def aclose(self) -> None:
+        """As Stream.close()."""
+        self._generation.cancel()
+        while self._ended is None:
+            event = await self._events.get()
+            if isinstance(event, Ended):
+                self._ended = event
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+
+def _result_of(ended: Ended | None) -> Result:
+    if ended is None:
+        raise UsageError("this stream has no result yet: read it to the end, or close it")
+    return ended.result

@@ -1,0 +1,73 @@
+"""What a generation gives back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from acespec_edge.stats import Stats
+
+FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
+Origin = Literal["target", "edge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one verdict of the target (or one step of the drafter alone) added.
+
+    ``text`` may be empty while a character or a possible stop string is incomplete; ``token_ids`` may be
+    empty when held text is let go at the end. ``origin`` is "target" when the target chose every token,
+    "edge" when the drafter did. ``at``: seconds since the request was made.
+    """
+
+    text: str
+    token_ids: list[int]
+    origin: Origin
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens counted: ``completion_tokens`` is exactly the number of ids returned."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def to_dict(self) -> dict[str, int]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.total_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A whole generation.
+
+    ``token_ids`` ends with the token that ended it: the end-of-sequence id, whose text is not shown, or the
+    token that completed a stop string, which ``text`` is cut before. ``finish_reason``: "stop", "length"
+    (``max_tokens``), "context" (no room left), "cancelled" (by the caller), "error" (only in what an error
+    left behind).
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    usage: Usage
+    stats: Stats
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "usage": self.usage.to_dict(),
+            "stats": dataclasses.asdict(self.stats),
+        }

@@ -1,0 +1,314 @@
+"""The edge's side of the protocol without I/O: calls and bytes in, bytes and events out. Time is an
+argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NoReturn
+
+from acespec_edge import _core
+from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.protocol import next_round
+from acespec_edge.stats import Counters
+from acespec_edge.verdict_rules import SentDraft, Terms, accepted_path, check_tokens
+
+
+class State(Enum):
+    """Where a session stands."""
+
+    NEW = "new"
+    GREETING = "waiting for the cloud's welcome"
+    IDLE = "idle"
+    RUNNING = "running a request"
+    CANCELLING = "waiting for the end of a cancelled request"
+    CLOSED = "closed"
+
+
+_SENDING: Final = {
+    (State.NEW, _core.Hello): State.GREETING,
+    (State.IDLE, _core.Open): State.RUNNING,
+    (State.RUNNING, _core.Draft): State.RUNNING,
+    (State.RUNNING, _core.Cancel): State.CANCELLING,
+    (State.GREETING, _core.Close): State.CLOSED,
+    (State.IDLE, _core.Close): State.CLOSED,
+    (State.RUNNING, _core.Close): State.CLOSED,
+    (State.CANCELLING, _core.Close): State.CLOSED,
+}
+"""What may be sent when, and where it leads. All else is the caller's mistake."""
+
+_RECEIVING: Final = {
+    (State.GREETING, _core.Welcome): State.IDLE,
+    (State.GREETING, _core.Fault): State.CLOSED,
+    (State.GREETING, _core.Close): State.CLOSED,
+    (State.IDLE, _core.Fault): State.CLOSED,
+    (State.IDLE, _core.Close): State.CLOSED,
+    (State.RUNNING, _core.Verdict): State.RUNNING,
+    (State.RUNNING, _core.Fault): State.IDLE,
+    (State.RUNNING, _core.Close): State.CLOSED,
+    (State.CANCELLING, _core.Verdict): State.CANCELLING,
+    (State.CANCELLING, _core.Fault): State.IDLE,
+    (State.CANCELLING, _core.Close): State.CLOSED,
+}
+"""What may arrive when, and where it leads. All else is the peer's. A finishing verdict leads to IDLE, and a
+fault of the session (request 0) to CLOSED."""
+
+_RTT_GAIN: Final = 1 / 8
+"""Weight of a new sample in the smoothed round trip (RFC 6298)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The cloud took the session."""
+
+    welcome: _core.Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The sequence grew by ``tokens``, the first ``accepted`` of them out of the draft that was in flight."""
+
+    tokens: list[int]
+    accepted: int
+    finish: _core.Finish
+    at: float
+
+
+Event = Welcomed | Committed
+
+
+class EdgeSession:
+    """One connection's protocol state: one request at a time, one draft in flight at a time.
+
+    Everything that arrives is checked against what was sent before any of it is used. Raises UsageError for a
+    call that the state does not allow, PeerError for a message that the protocol does not allow. Not
+    thread-safe.
+    """
+
+    def __init__(
+        self, *, tokenizer: bytes, vocabulary: int, drafter: str, chunks: Sequence[int] = ()
+    ) -> None:
+        self._hello = _core.Hello(
+            tokenizer=tokenizer, vocabulary=vocabulary, drafter=drafter, chunks=list(chunks)
+        )
+        self._vocabulary = vocabulary
+        self._limits = _core.Limits()
+        self.state = State.NEW
+        self.welcome: _core.Welcome | None = None
+        self.counters = Counters()
+        self.rtt: float | None = None
+        """Smoothed round trip in seconds without the cloud's queue and verification; None before the
+        first."""
+        self._rtt_is_rough = True
+        self._request = 0
+        self._terms = Terms(frozenset(), 0, vocabulary, 0)
+        self._length = 0
+        self._prompt_length = 0
+        self._round = 0
+        self._answered = 0
+        self._next_node = 1
+        self._in_flight: SentDraft | None = None
+        self._cloud_runs_free = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a draft (or the Open) is still to be answered."""
+        return self._in_flight is not None
+
+    @property
+    def committed(self) -> int:
+        """Committed length of the request: prompt and output tokens."""
+        return self._length
+
+    def hello(self) -> bytes:
+        """The first message."""
+        return self._send(self._hello)
+
+    def open(
+        self,
+        prompt: Sequence[int],
+        rules: _core.SamplingRules,
+        *,
+        stop_ids: Sequence[int],
+        max_tokens: int,
+        at: float,
+        free_run: bool = False,
+    ) -> bytes:
+        """Starts the next request. ``at``: now, in the seconds of the clock that stamps arrivals."""
+        request = self._request % 0xFFFF + 1
+        message = _core.Open(
+            request=request,
+            prompt=list(prompt),
+            rules=rules,
+            stop_ids=list(stop_ids),
+            max_tokens=max_tokens,
+            free_run=free_run,
+        )
+        frame = self._send(message)
+        self._request = request
+        room = self.welcome.max_context - len(prompt) if self.welcome is not None else 0
+        self._terms = Terms(frozenset(stop_ids), max_tokens, self._vocabulary, room)
+        self.counters = Counters(bytes_up=len(frame))
+        self._length = self._prompt_length = len(prompt)
+        self._round = self._answered = 0
+        self._next_node = 1
+        self._cloud_runs_free = free_run
+        self._in_flight = SentDraft(0, 1, [], free_run, at)
+        return frame
+
+    def draft(self, tokens: Sequence[int], *, at: float, free_run: bool = False) -> bytes:
+        """A chain below the last committed token.
+
+        An empty one asks for one plain step; with ``free_run`` the cloud goes on by itself from there.
+        """
+        if self._in_flight is not None:
+            raise UsageError(f"draft of round {self._round + 1}: round {self._round} has no verdict yet")
+        round_number = next_round(self._round)
+        message = _core.Draft(
+            request=self._request,
+            round=round_number,
+            base=self._length,
+            first_node=self._next_node,
+            tokens=list(tokens),
+            free_run=free_run,
+        )
+        frame = self._send(message)
+        self.counters.bytes_up += len(frame)
+        self.counters.max_draft_bytes = max(self.counters.max_draft_bytes, len(frame))
+        self._in_flight = SentDraft(round_number, self._next_node, list(tokens), free_run, at)
+        self._round = round_number
+        self._next_node += len(tokens)
+        self._cloud_runs_free = self._cloud_runs_free or free_run
+        return frame
+
+    def cancel(self) -> bytes:
+        """Ends the running request early; its last verdict is still to come."""
+        frame = self._send(_core.Cancel(request=self._request))
+        self.counters.bytes_up += len(frame)
+        return frame
+
+    def close(self, reason: str) -> bytes:
+        """The last message of the connection."""
+        return self._send(_core.Close(reason=reason))
+
+    def receive(self, data: bytes, at: float) -> Event:
+        """Takes one message that arrived ``at``.
+
+        Raises what a Fault says (UsageError: ours to fix, LinkError: busy, PeerError: the rest), LinkError
+        when the cloud closes, PeerError when the message is malformed or not allowed here.
+        """
+        message = _core.decode(data, self._limits)
+        following = _RECEIVING.get((self.state, type(message)))
+        if following is None:
+            raise PeerError(
+                f"the cloud sent {type(message).__name__} while this session is {self.state.value}"
+            )
+        if isinstance(message, _core.Verdict):
+            event = self._verdict(message, len(data), at)
+            self.state = following if event.finish == _core.Finish.none else State.IDLE
+            return event
+        self.state = following
+        if isinstance(message, _core.Welcome):
+            return self._welcomed(message)
+        if isinstance(message, _core.Fault):
+            if message.request == 0:
+                self.state = State.CLOSED
+            _raise_fault(message)
+        if isinstance(message, _core.Close):
+            raise LinkError(f"the cloud closed the connection: {message.reason or 'no reason given'}")
+        raise PeerError(f"the cloud sent {type(message).__name__}, which only an edge sends")
+
+    def _send(self, message: _core.Message) -> bytes:
+        following = _SENDING.get((self.state, type(message)))
+        if following is None:
+            raise UsageError(
+                f"{type(message).__name__} cannot be sent while this session is {self.state.value}"
+            )
+        frame = _core.encode(message, self._limits)
+        self.state = following
+        return frame
+
+    def _welcomed(self, welcome: _core.Welcome) -> Welcomed:
+        if welcome.version != _core.PROTOCOL_VERSION:
+            self.state = State.CLOSED
+            raise PeerError(
+                f"the cloud speaks protocol {welcome.version}, this device {_core.PROTOCOL_VERSION}: "
+                "install matching versions"
+            )
+        self.welcome = welcome
+        return Welcomed(welcome)
+
+    def _verdict(self, verdict: _core.Verdict, size: int, at: float) -> Committed:
+        if verdict.request != self._request:
+            raise PeerError(f"verdict for request {verdict.request} while request {self._request} is running")
+        if verdict.base != self._length:
+            raise PeerError(f"verdict on base {verdict.base}: {self._length} tokens are committed")
+        sent = self._answers(verdict)
+        path = accepted_path(sent, verdict)
+        tokens = path + list(verdict.tokens)
+        check_tokens(tokens, verdict.finish, self._terms, self._length - self._prompt_length)
+        if verdict.finish == _core.Finish.cancelled and self.state is not State.CANCELLING:
+            raise PeerError("verdict ends a request as cancelled that was not cancelled")
+        self._length += len(tokens)
+        self._count(verdict, sent, len(path), len(tokens), size, at)
+        if sent is None and self._in_flight is not None:
+            self._in_flight.since += tokens
+            if self._in_flight.rest() is None:
+                self._in_flight = None
+        if verdict.finish != _core.Finish.none:
+            self._in_flight = None
+        return Committed(tokens, len(path), verdict.finish, at)
+
+    def _answers(self, verdict: _core.Verdict) -> SentDraft | None:
+        """The draft in flight when the verdict answers it; None for one of a free-running or cancelled
+        request."""
+        sent = self._in_flight
+        if sent is not None and verdict.round == sent.round:
+            self._in_flight = None
+            self._answered = sent.round
+            self._cloud_runs_free = sent.free_run
+            return sent
+        ends = verdict.finish == _core.Finish.cancelled and self.state is State.CANCELLING
+        if verdict.round != self._answered or not (self._cloud_runs_free or ends):
+            expected = f"round {sent.round}" if sent is not None else "no verdict"
+            raise PeerError(f"verdict of round {verdict.round}: {expected} was expected")
+        return None
+
+    def _count(
+        self,
+        verdict: _core.Verdict,
+        sent: SentDraft | None,
+        accepted: int,
+        committed: int,
+        size: int,
+        at: float,
+    ) -> None:
+        counters = self.counters
+        counters.bytes_down += size
+        counters.max_verdict_bytes = max(counters.max_verdict_bytes, size)
+        counters.verdicts += 1
+        counters.verify += 1e-6 * verdict.verify_us
+        if sent is None:
+            return
+        if sent.round != 0 and not sent.free_run:
+            counters.rounds += 1
+            counters.accepted += accepted
+            counters.committed += committed
+        sample = max(0.0, at - sent.at - 1e-6 * (verdict.queue_us + verdict.verify_us))
+        # An Open carries the whole prompt, so its time only stands in until a draft has been measured.
+        rough = sent.round == 0
+        if self.rtt is None or (self._rtt_is_rough and not rough):
+            self.rtt, self._rtt_is_rough = sample, rough
+        elif self._rtt_is_rough == rough:
+            self.rtt += _RTT_GAIN * (sample - self.rtt)
+        counters.rtt = self.rtt
+
+
+def _raise_fault(fault: _core.Fault) -> NoReturn:
+    code = fault.code
+    if code == _core.FaultCode.busy:
+        raise LinkError(f"the cloud is busy: {fault.message}", retry_after=1e-3 * fault.retry_after_ms)
+    if code in (_core.FaultCode.tokenizer, _core.FaultCode.request, _core.FaultCode.unauthorized):
+        raise UsageError(fault.message)
+    raise PeerError(f"the cloud reports a fault ({code.name}): {fault.message}")

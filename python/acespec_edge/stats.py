@@ -1,0 +1,123 @@
+"""What a generation cost and how well the drafting went."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Figures of one request. A round is one Draft that the cloud answered; the first token has none.
+
+    Bytes are payloads of this request's messages. A mean over nothing is 0.
+    """
+
+    rounds: int
+    """Drafts answered."""
+    accepted_mean: float
+    """Drafted tokens accepted a round."""
+    tokens_per_round: float
+    """Tokens committed a round: the accepted ones and the target's own."""
+    hit_rate: float
+    """Share of the verdicts after the first that led to a node whose continuation was already drafted."""
+    recover_us: float
+    """Median time to move to that node, microseconds; 0 without a hit."""
+    bytes_up: int
+    bytes_down: int
+    max_draft_bytes: int
+    max_verdict_bytes: int
+    rtt_ms: float
+    """Smoothed round trip without the cloud's queue and verification."""
+    verify_ms: float
+    """Mean verification time in the cloud, as the cloud reports it."""
+    draft_ms: float
+    """Mean time from a verdict to the next draft on the wire."""
+    forwards: int
+    """Forwards of the drafter."""
+    reused_tokens: int
+    """Prompt tokens the drafter still had from the request before."""
+    ttft_ms: float
+    """From the request to the first token."""
+    tokens_per_second: float
+    """Pace after the first piece: tokens that came after it by the time they took."""
+    seconds: float
+    """From the request to the end."""
+    seed: int
+    """Key of the sampling noise: the same seed gives the same text."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What one request moved over the wire; bytes are payloads of its messages, times are seconds."""
+
+    rounds: int = 0
+    accepted: int = 0
+    committed: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    max_draft_bytes: int = 0
+    max_verdict_bytes: int = 0
+    verdicts: int = 0
+    verify: float = 0.0
+    rtt: float = 0.0
+
+
+@dataclass(slots=True)
+class Meter:
+    """Collects figures while a request runs. Times are seconds of one monotonic clock. Not thread-safe."""
+
+    seed: int
+    started: float
+    wire: Counters = field(default_factory=Counters)
+    reused_tokens: int = 0
+    forwards: int = 0
+    drafting: list[float] = field(default_factory=list)
+    hits: list[float] = field(default_factory=list)
+    recoveries: int = 0
+    tokens: int = 0
+    first_tokens: int = 0
+    first_at: float | None = None
+    last_at: float | None = None
+
+    def recovered(self, hit: bool, microseconds: float) -> None:
+        """Counts a verdict after the first."""
+        self.recoveries += 1
+        if hit:
+            self.hits.append(microseconds)
+
+    def shown(self, tokens: int, at: float) -> None:
+        """Counts a piece that is returned to the caller."""
+        if self.first_at is None:
+            self.first_at, self.first_tokens = at, tokens
+        self.tokens += tokens
+        self.last_at = at
+
+    def summary(self, now: float) -> Stats:
+        """The figures so far."""
+        elapsed = 0.0 if self.first_at is None or self.last_at is None else self.last_at - self.first_at
+        wire = self.wire
+        return Stats(
+            rounds=wire.rounds,
+            accepted_mean=_ratio(wire.accepted, wire.rounds),
+            tokens_per_round=_ratio(wire.committed, wire.rounds),
+            hit_rate=_ratio(len(self.hits), self.recoveries),
+            recover_us=statistics.median(self.hits) if self.hits else 0.0,
+            bytes_up=wire.bytes_up,
+            bytes_down=wire.bytes_down,
+            max_draft_bytes=wire.max_draft_bytes,
+            max_verdict_bytes=wire.max_verdict_bytes,
+            rtt_ms=1e3 * wire.rtt,
+            verify_ms=1e3 * _ratio(wire.verify, wire.verdicts),
+            draft_ms=1e3 * _ratio(sum(self.drafting), len(self.drafting)),
+            forwards=self.forwards,
+            reused_tokens=self.reused_tokens,
+            ttft_ms=0.0 if self.first_at is None else 1e3 * (self.first_at - self.started),
+            tokens_per_second=_ratio(self.tokens - self.first_tokens, elapsed),
+            seconds=now - self.started,
+            seed=self.seed,
+        )
+
+
+def _ratio(amount: float, per: float) -> float:
+    return amount / per if per > 0 else 0.0

@@ -1,0 +1,253 @@
+"""The only socket code of the edge: a link carries whole messages and stamps their arrival."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from acespec_edge.errors import LinkError, UsageError
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+MAX_MESSAGE: Final = 1 << 20
+"""Bytes of the largest message accepted, as in the codec's limits."""
+
+TOKEN_VARIABLE: Final = "ACESPEC_TOKEN"
+"""Environment variable of the bearer token, for when no token file is given."""
+
+_KEEPALIVE_INTERVAL: Final = 5.0
+_KEEPALIVE_TIMEOUT: Final = 15.0
+_CLOSE_TIMEOUT: Final = 1.0
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message and the monotonic second at which it was whole on this side."""
+
+    data: bytes
+    at: float
+
+
+class Link(Protocol):
+    """A connection that carries whole messages both ways, in order. All waits are bounded.
+
+    One thread sends and receives; close() may be called from any thread, and more than once.
+    """
+
+    bytes_up: int
+    """Payload bytes sent since the link opened."""
+    bytes_down: int
+
+    def send(self, frame: bytes) -> None:
+        """Raises LinkError when the link is gone or takes nothing for too long."""
+
+    def receive(self, timeout: float) -> Received | None:
+        """The next message; None when none came within ``timeout`` seconds. Raises LinkError when the link is
+        gone and everything that arrived before has been handed out."""
+
+    def close(self) -> None:
+        """Ends the link and its threads; never raises."""
+
+
+Connector = Callable[[], Link]
+"""Opens a link. Raises LinkError."""
+
+
+class WebSocketLink:
+    """A Link over a WebSocket, with a thread of its own that stamps arrivals however busy the caller is."""
+
+    def __init__(
+        self, opening: contextlib.AbstractContextManager[ClientConnection], where: str, timeout: float
+    ) -> None:
+        """Enters ``opening`` and owns the connection it yields. ``where`` names the peer in messages;
+        ``timeout``: seconds that sent bytes may stay unacknowledged."""
+        self._stack = contextlib.ExitStack()
+        self._socket = self._stack.enter_context(opening)
+        _bound_sends(self._socket.socket, timeout)
+        self._where = where
+        self._inbox: queue.SimpleQueue[Received | LinkError] = queue.SimpleQueue()
+        self._lost: LinkError | None = None
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self._reader = threading.Thread(target=self._read, name="acespec-link", daemon=True)
+        self._reader.start()
+
+    def send(self, frame: bytes) -> None:
+        from websockets.exceptions import WebSocketException
+
+        try:
+            self._socket.send(frame)
+        except (WebSocketException, OSError) as error:
+            raise self._gone(error) from error
+        self.bytes_up += len(frame)
+
+    def receive(self, timeout: float) -> Received | None:
+        if self._lost is not None:
+            raise self._lost
+        try:
+            item = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
+        except queue.Empty:
+            return None
+        if isinstance(item, LinkError):
+            self._lost = item
+            raise item
+        self.bytes_down += len(item.data)
+        return item
+
+    def close(self) -> None:
+        from websockets.exceptions import WebSocketException
+
+        with contextlib.suppress(WebSocketException, OSError):
+            self._stack.close()
+        self._reader.join(_CLOSE_TIMEOUT)
+
+    def _read(self) -> None:
+        from websockets.exceptions import WebSocketException
+
+        try:
+            while True:
+                data = self._socket.recv()
+                at = time.monotonic()
+                if isinstance(data, str):
+                    self._inbox.put(LinkError(f"{self._where} sent text where binary messages are spoken"))
+                    return
+                self._inbox.put(Received(data, at))
+        except (WebSocketException, OSError) as error:
+            self._inbox.put(self._gone(error))
+
+    def _gone(self, error: Exception) -> LinkError:
+        cause = error.__cause__ or error
+        return LinkError(f"lost the connection to {self._where}: {cause or type(cause).__name__}")
+
+
+def connect(url: str, *, token: str | None = None, ca: Path | None = None, timeout: float = 10.0) -> Link:
+    """Opens a WebSocket link to ``url`` (``wss://host[:port]/path``, or ``ws://`` in trusted networks).
+
+    ``token``: bearer token for the Authorization header. ``ca``: PEM file of a private certificate authority,
+    used instead of the system's. TLS is 1.2 or newer and always verified. ``timeout``: seconds for the whole
+    opening. Raises UsageError for a bad address, file or token, LinkError when the cloud cannot be reached.
+    """
+    from websockets.exceptions import InvalidStatus, WebSocketException
+    from websockets.sync.client import connect as open_websocket
+
+    parts = _parse(url)
+    where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    options: dict[str, Any] = {}
+    if parts.scheme == "wss":
+        options["ssl"] = _tls_context(ca)
+    elif ca is not None:
+        raise UsageError(f"ca is {str(ca)!r}, but {url} is not encrypted: give a wss:// address")
+    if parts.hostname in _LOOPBACK:
+        options["proxy"] = None
+    try:
+        opening = open_websocket(
+            url,
+            additional_headers={"Authorization": f"Bearer {token}"} if token else None,
+            compression=None,
+            max_size=MAX_MESSAGE,
+            open_timeout=timeout,
+            ping_interval=_KEEPALIVE_INTERVAL,
+            ping_timeout=_KEEPALIVE_TIMEOUT,
+            close_timeout=_CLOSE_TIMEOUT,
+            **options,
+        )
+        return WebSocketLink(opening, where, timeout)
+    except InvalidStatus as error:
+        raise _refusal(where, error.response.status_code) from error
+    except ssl.SSLError as error:
+        raise LinkError(
+            f"no secure connection to {where}: {getattr(error, 'verify_message', '') or error}"
+        ) from error
+    except (WebSocketException, OSError) as error:
+        raise LinkError(f"cannot reach the cloud at {where}: {error or type(error).__name__}") from error
+
+
+def local_connector(target: str) -> Connector:
+    """A connector to a verifier in this process, for ``cloud="local"``; the cloud package registers it."""
+    for point in entry_points(group="acespec.connectors", name="local"):
+        open_local = point.load()
+        return lambda: open_local(target)
+    raise UsageError(
+        "cloud is 'local', but no local verifier is installed: pip install 'acespec-edge[cloud]'"
+    )
+
+
+def read_token(path: Path | None) -> str | None:
+    """The bearer token from a file, else from the environment, else None. It never comes from a command
+    line."""
+    if path is None:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        source = TOKEN_VARIABLE
+    else:
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"token_file {str(path)!r} cannot be read: {error}") from error
+        source = str(path)
+        if not token:
+            raise UsageError(f"token_file {source!r} is empty: it must hold the bearer token")
+    if not token:
+        return None
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"the token in {source} has characters that no bearer token has: one line of ASCII is right"
+        )
+    return token
+
+
+def _parse(url: str) -> Any:
+    try:
+        parts = urlsplit(url)
+        valid = (
+            parts.scheme in ("ws", "wss") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(
+            f"cloud is {url!r}: an address like wss://llm.example.com/v1/spec, or 'local', is right"
+        )
+    return parts
+
+
+def _tls_context(ca: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(
+            f"ca {str(ca)!r} cannot be used: {error}; a PEM file of certificates is right"
+        ) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _bound_sends(sock: socket.socket, timeout: float) -> None:
+    """Has the kernel give the connection up when sent bytes stay unacknowledged, so that no send blocks for
+    ever."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # It may be closed again already; then reading tells, after what arrived before.
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1e3 * timeout)))
+
+
+def _refusal(where: str, status: int) -> LinkError:
+    hint = {
+        401: "it wants a token: give a token file or set " + TOKEN_VARIABLE,
+        403: "it does not take this token",
+        404: "nothing is served at this path; /v1/spec is usual",
+        503: "it is busy, try again later",
+    }.get(status, "it does not speak the protocol at this address")
+    return LinkError(f"{where} refused the connection with HTTP status {status}: {hint}")

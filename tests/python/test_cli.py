@@ -1,0 +1,182 @@
+"""The command line: what is printed where, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acespec_edge import cli
+from acespec_edge.bundle import Bundle
+from acespec_edge.edge import EdgeRuntime
+from tests.python.fakes import ENTRIES, FakeCloud, FakeDrafter, make_bundle, mixing, scripted
+
+Run = Callable[..., tuple[int, str, str]]
+TARGET = scripted([ENTRIES.index(letter) for letter in "hello there, edge."], 2)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `acespec ARGUMENTS` here, with a fake drafter, and a fake cloud behind every address."""
+    bundle = make_bundle(tmp_path / "bundle", chat_template="{{ messages[-1].content }}")
+
+    def command(arguments: Sequence[str], *, cloud: FakeCloud | None = None) -> tuple[int, str, str]:
+        class FakeRuntime(EdgeRuntime):
+            def __init__(self, folder: Path, address: str | None, **options: Any) -> None:
+                link = cloud or FakeCloud(TARGET)
+                opened = bundle if folder == Path("BUNDLE") else Bundle.load(folder)
+                wire = (lambda: link) if address == "FAKE" else address
+                super().__init__(opened, wire, drafter=FakeDrafter(TARGET), **options)
+
+        monkeypatch.setattr("acespec_edge.edge.EdgeRuntime", FakeRuntime)
+        monkeypatch.setattr(sys, "argv", ["acespec", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return command
+
+
+def generate(*more: str) -> list[str]:
+    return ["generate", "--bundle", "BUNDLE", "--cloud", "FAKE", *more, "hi"]
+
+
+def test_text_goes_to_standard_output_and_nothing_else(run: Run) -> None:
+    assert run(generate("--max-tokens", "18")) == (0, "hello there, edge.\n", "")
+
+
+def test_stop_strings_and_modes(run: Run) -> None:
+    assert run(generate("--stop", "zz", "--stop", ", edge"))[1] == "hello there\n"
+    assert run(generate("--mode", "cloud", "--max-tokens", "5"))[1] == "hello\n"
+    assert (
+        run(["generate", "--bundle", "BUNDLE", "--mode", "edge", "--max-tokens", "5", "hi"])[1] == "hello\n"
+    )
+
+
+def test_json_is_one_object(run: Run) -> None:
+    status, out, err = run(generate("--json", "--max-tokens", "5", "--seed", "9"))
+    answer = json.loads(out)
+    assert (status, err, out.count("\n")) == (0, "", 1)
+    assert list(answer) == ["text", "token_ids", "finish_reason", "usage", "stats"]
+    assert (answer["text"], answer["finish_reason"], answer["stats"]["seed"]) == ("hello", "length", 9)
+    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 5, "total_tokens": 7}
+
+
+def test_stats_are_a_contract_and_go_to_standard_error(run: Run) -> None:
+    _, out, err = run(generate("--stats", "--max-tokens", "5"))
+    assert out == "hello\n"
+    for name in (
+        *("rounds", "accepted_mean", "hit_rate", "bytes_up", "bytes_down", "max_draft_bytes", "seed"),
+        *(
+            "max_verdict_bytes",
+            "rtt_ms",
+            "verify_ms",
+            "draft_ms",
+            "recover_us",
+            "ttft_ms",
+            "tokens_per_second",
+        ),
+    ):
+        assert f"{name} " in err
+
+
+def test_prompt_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ok"))
+    assert (
+        run(["generate", "--bundle", "BUNDLE", "--cloud", "FAKE", "--max-tokens", "5", "-"])[1] == "hello\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (generate("--max-tokens", "0"), "max_tokens is 0"),
+        (generate("--temperature", "-1"), "temperature"),
+        (generate("--mode", "fast"), "mode is 'fast'"),
+        (generate("--system", "s", "--raw"), "--system and --raw"),
+        (["generate", "--bundle", "BUNDLE", "hi"], "needs a cloud"),
+        (["generate", "--bundle", "BUNDLE", "--cloud", "ftp://x", "hi"], "cloud is 'ftp://x'"),
+        (["generate", "--bundle", "no-such-folder", "--cloud", "FAKE", "hi"], "no-such-folder"),
+        (["generate", "--cloud", "FAKE", "hi"], "--bundle"),
+        (generate("--max-tokens", "many"), "--max-tokens"),
+        (["draw"], "draw"),
+    ],
+)
+def test_wrong_usage_is_status_2_and_names_it(run: Run, arguments: list[str], complaint: str) -> None:
+    status, out, err = run(arguments)
+    assert (status, out) == (2, "")
+    assert complaint in err
+    assert "Traceback" not in err
+
+
+def test_a_lost_cloud_is_status_1_after_what_came(run: Run) -> None:
+    status, out, err = run(generate("--draft-length", "4"), cloud=FakeCloud(TARGET, vanish_after=3))
+    assert status == 1
+    assert out == "hello \n"
+    assert err.startswith("acespec: ") and err.count("\n") == 1
+    status, out, err = run(generate("--draft-length", "4", "--json"), cloud=FakeCloud(TARGET, vanish_after=3))
+    assert (status, json.loads(out)["text"], json.loads(out)["finish_reason"]) == (1, "hello ", "error")
+
+
+def test_debug_shows_where(run: Run) -> None:
+    status, _, err = run(["--debug", *generate()], cloud=FakeCloud(TARGET, vanish_after=3))
+    assert status == 1
+    assert "Traceback" in err and "acespec: " in err
+
+
+def test_an_interrupt_is_status_130_and_ends_cleanly(run: Run) -> None:
+    cloud = FakeCloud(mixing(1), silent_after=3)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    status, out, err = run(generate(), cloud=cloud)
+    assert (status, err) == (130, "")
+    assert out.endswith("\n")
+    assert time.monotonic() - began < 3.0
+    assert cloud.closed
+
+
+def acespec(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from acespec_edge.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def test_help_lists_the_commands() -> None:
+    shown = acespec("--help")
+    assert shown.returncode == 0
+    for command in ("generate", "export", "models", "wan"):
+        assert command in shown.stdout
+
+
+def test_version() -> None:
+    assert acespec("--version").stdout.startswith("acespec 0.")
+
+
+def test_help_needs_nothing_heavy() -> None:
+    heavy = ["numpy", "onnx", "onnxruntime", "tokenizers", "torch", "jinja2", "websockets", "huggingface_hub"]
+    code = f"import sys, acespec_edge.cli; print([name for name in {heavy} if name in sys.modules])"
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert shown.stdout.strip() == "[]", shown.stderr

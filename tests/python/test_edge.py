@@ -1,0 +1,474 @@
+"""EdgeRuntime over plain models: what comes out is what the target alone would write, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acespec_edge import _core
+from acespec_edge.bundle import Bundle
+from acespec_edge.edge import EdgeRuntime
+from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.result import Piece
+from tests.python.fakes import (
+    EMOJI_IDS,
+    ENTRIES,
+    EOS,
+    Choose,
+    FakeCloud,
+    FakeDrafter,
+    decode_plainly,
+    make_bundle,
+    mixing,
+    no_thread_left,
+    scripted,
+    sometimes,
+    with_eos,
+)
+
+PROMPT = [3, 1, 4, 1, 5]
+TARGET = mixing(1, vocabulary=40)
+DRAFTER = sometimes(TARGET, mixing(2, vocabulary=40), every=5)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "bundle")
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    with no_thread_left():
+        yield
+
+
+def ids_of(text: str) -> list[int]:
+    return [ENTRIES.index(character) for character in text]
+
+
+def shown_ids(pieces: Sequence[Piece]) -> list[int]:
+    return [token for piece in pieces for token in piece.token_ids]
+
+
+def runtime(
+    bundle: Bundle,
+    target: Choose = TARGET,
+    drafter: Choose | FakeDrafter = DRAFTER,
+    *,
+    cloud: FakeCloud | None = None,
+    context: int = 2048,
+    **options: Any,
+) -> EdgeRuntime:
+    fake = drafter if isinstance(drafter, FakeDrafter) else FakeDrafter(drafter, context=context)
+    link = cloud or FakeCloud(target)
+    return EdgeRuntime(bundle, lambda: link, drafter=fake, context=context, **options)
+
+
+@pytest.mark.parametrize("draft_length", [0, 1, 2, 5, 8])
+def test_g2_any_draft_length_gives_the_targets_ids(bundle: Bundle, draft_length: int) -> None:
+    with runtime(bundle, draft_length=draft_length) as edge:
+        result = edge.generate(PROMPT, max_tokens=40)
+    assert result.token_ids == decode_plainly(TARGET, PROMPT, 40)
+    assert result.text == "".join(ENTRIES[token] for token in result.token_ids)
+    assert result.finish_reason == "length"
+
+
+def test_an_agreeing_drafter_saves_rounds(bundle: Bundle) -> None:
+    with runtime(bundle, drafter=TARGET, draft_length=8, cloud=FakeCloud(TARGET, lag=4)) as edge:
+        stats = edge.generate(PROMPT, max_tokens=46).stats
+    assert stats.rounds == 5  # 1 + 5 * (8 + 1)
+    assert stats.accepted_mean == 8
+    assert stats.tokens_per_round == 9
+    assert stats.hit_rate == 1.0
+    assert stats.recover_us == 1.0
+    assert 0 < stats.max_draft_bytes < 1200
+    assert stats.bytes_up > stats.max_draft_bytes
+    assert stats.bytes_down > stats.max_verdict_bytes > 0
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 13))
+def test_e4_exactly_max_tokens(bundle: Bundle, max_tokens: int) -> None:
+    with runtime(bundle) as edge:
+        pieces = list(stream := edge.stream(PROMPT, max_tokens=max_tokens))
+        result = stream.result
+    assert len(result.token_ids) == max_tokens
+    assert result.usage.completion_tokens == max_tokens
+    assert result.usage.prompt_tokens == len(PROMPT)
+    assert shown_ids(pieces) == result.token_ids
+    assert result.finish_reason == "length"
+
+
+@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("draft_length", [0, 1, 5, 8])
+def test_e1_a_stop_id_ends_it_wherever_it_falls_in_a_block(
+    bundle: Bundle, place: int, draft_length: int
+) -> None:
+    script = [10 + index for index in range(30)]
+    stop = script[place]
+    target = scripted(script, len(PROMPT))
+    cloud = FakeCloud(target)
+    with runtime(with_eos(bundle, stop), target, target, cloud=cloud, draft_length=draft_length) as edge:
+        result = edge.generate(PROMPT, max_tokens=30)
+    assert result.token_ids == script[: place + 1]
+    assert result.text == "".join(ENTRIES[token] for token in script[:place])
+    assert result.finish_reason == "stop"
+    assert result.usage.completion_tokens == place + 1
+    assert not any(isinstance(message, _core.Cancel) for message in cloud.received)
+
+
+@pytest.mark.parametrize(("cap", "count", "reason"), [(5, 3, "stop"), (3, 3, "stop"), (2, 2, "length")])
+def test_e2_stop_goes_before_length(bundle: Bundle, cap: int, count: int, reason: str) -> None:
+    target = scripted([10, 11, 12, 20, 21, 22], len(PROMPT))
+    with runtime(with_eos(bundle, 12), target, target) as edge:
+        result = edge.generate(PROMPT, max_tokens=cap)
+    assert (len(result.token_ids), result.finish_reason) == (count, reason)
+
+
+@pytest.mark.parametrize("offset", range(12))
+@pytest.mark.parametrize("draft_length", [0, 2, 8])
+def test_e3_a_stop_string_over_tokens_and_blocks(bundle: Bundle, offset: int, draft_length: int) -> None:
+    text = "abcdefghijkl"[:offset] + "xyz" + "mnopqrst"
+    target = scripted(ids_of(text), len(PROMPT))
+    cloud = FakeCloud(target)
+    with runtime(bundle, target, target, cloud=cloud, draft_length=draft_length) as edge:
+        pieces = list(stream := edge.stream(PROMPT, max_tokens=20, stop=["xyz", "never"]))
+        result = stream.result
+        assert result.text == "".join(piece.text for piece in pieces) == text[:offset]
+        assert result.token_ids == shown_ids(pieces) == ids_of(text[: offset + 3])
+        assert result.finish_reason == "stop"
+        assert result.usage.completion_tokens == offset + 3
+        again = edge.generate(PROMPT, max_tokens=3)
+        assert again.token_ids == ids_of(text)[:3]
+    assert any(isinstance(message, _core.Cancel) for message in cloud.received)
+
+
+def test_a_stop_that_never_completes_is_shown_at_the_end(bundle: Bundle) -> None:
+    target = scripted(ids_of("abxy"), len(PROMPT))
+    with runtime(bundle, target, target) as edge:
+        result = edge.generate(PROMPT, max_tokens=4, stop="xyz")
+    assert (result.text, result.finish_reason) == ("abxy", "length")
+
+
+@pytest.mark.parametrize("before", range(6))
+@pytest.mark.parametrize("draft_length", [0, 1, 2, 3, 8])
+def test_u1_an_emoji_across_block_borders(bundle: Bundle, before: int, draft_length: int) -> None:
+    script = [*ids_of("abcdef"[:before]), *EMOJI_IDS, *ids_of("ok")]
+    target = scripted(script, len(PROMPT))
+    with runtime(bundle, target, target, draft_length=draft_length) as edge:
+        pieces = list(edge.stream(PROMPT, max_tokens=len(script)))
+    assert "".join(piece.text for piece in pieces) == "abcdef"[:before] + "\N{GRINNING FACE}" + "ok"
+    assert not any("\ufffd" in piece.text for piece in pieces)
+
+
+@pytest.mark.parametrize("short", range(10))
+def test_c1_the_draft_shrinks_towards_the_clouds_limit(bundle: Bundle, short: int) -> None:
+    cloud = FakeCloud(TARGET, max_context=len(PROMPT) + 20 - short)
+    with runtime(bundle, cloud=cloud) as edge:
+        result = edge.generate(PROMPT, max_tokens=20)
+    assert result.token_ids == decode_plainly(TARGET, PROMPT, 20 - short)
+    assert result.finish_reason == ("context" if short else "length")
+
+
+@pytest.mark.parametrize("context", range(2, 30))
+def test_c2_beyond_the_drafters_context_the_target_goes_on_alone(bundle: Bundle, context: int) -> None:
+    cloud = FakeCloud(TARGET)
+    drafter = FakeDrafter(DRAFTER, context=context)
+    with runtime(bundle, drafter=drafter, cloud=cloud, context=context) as edge:
+        result = edge.generate(PROMPT, max_tokens=40)
+    assert result.token_ids == decode_plainly(TARGET, PROMPT, 40)
+    assert all(draft.base + len(draft.tokens) < context for draft in cloud.drafts if draft.tokens)
+
+
+def test_c3_prompts_that_cannot_be_served(bundle: Bundle) -> None:
+    cloud = FakeCloud(TARGET, max_context=30)
+    with runtime(bundle, cloud=cloud) as edge:
+        for empty in ("", [], ()):
+            with pytest.raises(UsageError, match="prompt is empty"):
+                edge.generate(empty)
+        with pytest.raises(UsageError, match=r"30 tokens, .* 29 are the most"):
+            edge.generate([1] * 30)
+        assert len(edge.generate([1] * 29, max_tokens=5).token_ids) == 1
+        assert edge.generate(" ", max_tokens=2).usage.prompt_tokens == 1
+        with pytest.raises(UsageError, match=r"prompt\[1\] is 64"):
+            edge.generate([1, 64])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 100])
+def test_g3_prompts_around_the_prefill_chunk(bundle: Bundle, chunk: int) -> None:
+    for length in {1, chunk - 1, chunk, chunk + 1} - {0}:
+        prompt = [index % 40 for index in range(length)]
+        with runtime(bundle, drafter=FakeDrafter(DRAFTER, chunk=chunk)) as edge:
+            assert edge.generate(prompt, max_tokens=20).token_ids == decode_plainly(TARGET, prompt, 20)
+
+
+def test_cloud_mode_needs_no_drafter(bundle: Bundle) -> None:
+    cloud = FakeCloud(TARGET)
+    with EdgeRuntime(bundle, lambda: cloud, mode="cloud") as edge:
+        pieces = list(stream := edge.stream(PROMPT, max_tokens=12))
+    assert stream.result.token_ids == decode_plainly(TARGET, PROMPT, 12)
+    assert [len(piece.token_ids) for piece in pieces] == [1] * 12
+    assert {piece.origin for piece in pieces} == {"target"}
+    assert cloud.drafts == []
+    assert stream.result.stats.rounds == 0
+
+
+def test_edge_mode_needs_no_cloud_and_marks_its_tokens(bundle: Bundle) -> None:
+    with EdgeRuntime(bundle, mode="edge", drafter=FakeDrafter(DRAFTER)) as edge:
+        pieces = list(stream := edge.stream(PROMPT, max_tokens=12))
+    assert stream.result.token_ids == decode_plainly(DRAFTER, PROMPT, 12)
+    assert {piece.origin for piece in pieces} == {"edge"}
+    assert stream.result.finish_reason == "length"
+
+
+def test_edge_mode_ends_at_stop_ids_and_at_its_context(bundle: Bundle) -> None:
+    script = scripted([10, 11, 12, 13], len(PROMPT))
+    with EdgeRuntime(with_eos(bundle, 12), mode="edge", drafter=FakeDrafter(script)) as edge:
+        assert edge.generate(PROMPT).token_ids == [10, 11, 12]
+    with EdgeRuntime(bundle, mode="edge", drafter=FakeDrafter(script, context=8), context=8) as edge:
+        result = edge.generate(PROMPT)
+    assert (result.token_ids, result.finish_reason) == ([10, 11, 12], "context")
+
+
+def test_modes_of_one_runtime(bundle: Bundle) -> None:
+    with runtime(bundle) as edge:
+        plain = decode_plainly(TARGET, PROMPT, 8)
+        assert edge.generate(PROMPT, max_tokens=8, mode="cloud").token_ids == plain
+        assert edge.generate(PROMPT, max_tokens=8, mode="edge").token_ids == decode_plainly(
+            DRAFTER, PROMPT, 8
+        )
+        assert edge.generate(PROMPT, max_tokens=8).token_ids == plain
+
+
+@pytest.mark.parametrize("messages", [1, 2, 3, 4])
+def test_w1_a_vanished_cloud_is_an_error_that_keeps_what_came(bundle: Bundle, messages: int) -> None:
+    cloud = FakeCloud(TARGET, vanish_after=messages)
+    with runtime(bundle, cloud=cloud, draft_length=3) as edge:
+        stream = edge.stream(PROMPT, max_tokens=40)
+        pieces: list[Piece] = []
+        with pytest.raises(LinkError) as caught:
+            pieces.extend(stream)
+    partial = caught.value.partial
+    assert partial is not None
+    assert partial.finish_reason == "error"
+    assert partial.token_ids == decode_plainly(TARGET, PROMPT, 40)[: len(partial.token_ids)]
+    assert (len(partial.token_ids) > 0) == (messages > 1)
+    assert partial.usage.completion_tokens == len(partial.token_ids)
+    assert stream.result == partial
+
+
+def test_w2_silence_is_noticed_within_the_timeout(bundle: Bundle) -> None:
+    cloud = FakeCloud(TARGET, silent_after=3)
+    with runtime(bundle, cloud=cloud, timeout=0.2) as edge:
+        began = time.monotonic()
+        with pytest.raises(LinkError, match=r"no answer from the cloud for 0\.2 s") as caught:
+            edge.generate(PROMPT, max_tokens=40, stop="ENDING")
+        assert time.monotonic() - began < 2.0
+    assert caught.value.partial is not None
+    assert caught.value.partial.token_ids
+
+
+def test_the_next_request_connects_anew_after_a_loss(bundle: Bundle) -> None:
+    clouds = iter([FakeCloud(TARGET, vanish_after=3), FakeCloud(TARGET)])
+    with EdgeRuntime(bundle, lambda: next(clouds), drafter=FakeDrafter(DRAFTER)) as edge:
+        with pytest.raises(LinkError):
+            edge.generate(PROMPT, max_tokens=40)
+        assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)
+
+
+def test_a_lying_cloud_is_a_peer_error(bundle: Bundle) -> None:
+    def lie(message: _core.Message) -> _core.Message:
+        if isinstance(message, _core.Verdict) and message.round == 2:
+            message.base += 1
+        return message
+
+    cloud = FakeCloud(TARGET, alter=lie)
+    with runtime(bundle, cloud=cloud) as edge, pytest.raises(PeerError, match="base"):
+        edge.generate(PROMPT, max_tokens=40)
+    assert cloud.closed
+
+
+def test_a_cloud_that_does_not_welcome_is_left(bundle: Bundle) -> None:
+    fault = _core.Fault(code=_core.FaultCode.tokenizer, message="tokenizers differ from id 17")
+    cloud = FakeCloud(TARGET, alter=lambda message: fault)
+    with pytest.raises(UsageError, match="differ from id 17"):
+        runtime(bundle, cloud=cloud)
+    assert cloud.closed
+
+
+def test_leaving_the_loop_early_cancels(bundle: Bundle) -> None:
+    cloud = FakeCloud(TARGET)
+    with runtime(bundle, cloud=cloud, draft_length=2) as edge:
+        stream = edge.stream(PROMPT, max_tokens=4000)
+        for piece in stream:
+            if piece.at >= 0:
+                break
+        assert stream.result.finish_reason == "cancelled"
+        count = len(stream.result.token_ids)
+        assert stream.result.token_ids == decode_plainly(TARGET, PROMPT, count)
+        assert edge.generate(PROMPT, max_tokens=5).token_ids == decode_plainly(TARGET, PROMPT, 5)
+
+
+def test_close_ends_what_runs(bundle: Bundle) -> None:
+    edge = runtime(bundle, cloud=FakeCloud(TARGET, silent_after=2), timeout=30.0)
+    stream = edge.stream(PROMPT, max_tokens=40)
+    next(stream)
+    began = time.monotonic()
+    edge.close()
+    edge.close()
+    assert time.monotonic() - began < 5.0
+    with pytest.raises(UsageError, match="closed"):
+        edge.generate(PROMPT)
+    stream.close()
+    assert stream.result.finish_reason == "cancelled"
+
+
+def test_a_result_is_not_there_before_the_end(bundle: Bundle) -> None:
+    with runtime(bundle) as edge, edge.stream(PROMPT, max_tokens=5) as stream:
+        with pytest.raises(UsageError, match="no result yet"):
+            _ = stream.result
+        assert [token for piece in stream for token in piece.token_ids] == stream.result.token_ids
+
+
+def test_requests_from_many_threads_take_turns(bundle: Bundle) -> None:
+    results: dict[int, list[int]] = {}
+    with runtime(bundle) as edge:
+
+        def ask(first: int) -> None:
+            results[first] = edge.generate([first, 2, 3], max_tokens=20).token_ids
+
+        threads = [threading.Thread(target=ask, args=(first,)) for first in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == {first: decode_plainly(TARGET, [first, 2, 3], 20) for first in range(6)}
+
+
+def test_many_requests_leave_nothing_behind(bundle: Bundle) -> None:
+    with runtime(bundle) as edge:
+        threads = threading.active_count()
+        for _ in range(100):
+            edge.generate(PROMPT, max_tokens=10)
+        assert threading.active_count() == threads
+
+
+async def test_async_twins(bundle: Bundle) -> None:
+    plain = decode_plainly(TARGET, PROMPT, 20)
+    with runtime(bundle) as edge:
+        assert (await edge.agenerate(PROMPT, max_tokens=20)).token_ids == plain
+        stream = edge.astream(PROMPT, max_tokens=20)
+        seen = [token async for piece in stream for token in piece.token_ids]
+        assert seen == stream.result.token_ids == plain
+        both = await asyncio.gather(
+            edge.agenerate(PROMPT, max_tokens=9), edge.agenerate(PROMPT, max_tokens=7)
+        )
+        assert [result.token_ids for result in both] == [plain[:9], plain[:7]]
+
+
+async def test_async_cancellation_stops_the_thread(bundle: Bundle) -> None:
+    with runtime(bundle, cloud=FakeCloud(TARGET, silent_after=2), timeout=30.0) as edge:
+        task = asyncio.create_task(edge.agenerate(PROMPT, max_tokens=40))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_async_errors_carry_the_partial_result(bundle: Bundle) -> None:
+    with (
+        runtime(bundle, cloud=FakeCloud(TARGET, vanish_after=3)) as edge,
+        pytest.raises(LinkError) as caught,
+    ):
+        await edge.agenerate(PROMPT, max_tokens=40)
+    assert caught.value.partial is not None
+
+
+def test_a_seed_is_drawn_and_told(bundle: Bundle) -> None:
+    cloud = FakeCloud(TARGET)
+    with runtime(bundle, cloud=cloud) as edge:
+        seeds = {edge.generate(PROMPT, max_tokens=1, temperature=1.0).stats.seed for _ in range(5)}
+        assert edge.generate(PROMPT, max_tokens=1, seed=11).stats.seed == 11
+    assert len(seeds) == 5
+    opens = [message for message in cloud.received if isinstance(message, _core.Open)]
+    assert [message.rules.seed for message in opens[-1:]] == [11]
+    assert {message.rules.seed for message in opens[:-1]} == seeds
+
+
+def test_rules_reach_the_cloud(bundle: Bundle) -> None:
+    cloud = FakeCloud(TARGET)
+    with runtime(bundle, cloud=cloud) as edge:
+        edge.generate(PROMPT, max_tokens=1, temperature=0.5, top_k=3, top_p=0.5, min_p=0.25, seed=7)
+    (opened,) = (message for message in cloud.received if isinstance(message, _core.Open))
+    assert opened.rules == _core.SamplingRules(temperature=0.5, top_k=3, top_p=0.5, min_p=0.25, seed=7)
+    assert list(opened.stop_ids) == [EOS]
+
+
+def test_prompts_go_through_the_chat_template(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.role[:1] }}:{{ m.content }}\n{% endfor %}a:"
+    bundle = make_bundle(tmp_path / "chat", chat_template=template)
+    cloud = FakeCloud(TARGET)
+    with runtime(bundle, cloud=cloud) as edge:
+        edge.generate("hi", max_tokens=1)
+        edge.generate("hi", max_tokens=1, raw=True)
+        edge.generate([{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}], max_tokens=1)
+    encode = bundle.vocabulary_table.encode
+    prompts = [list(message.prompt) for message in cloud.received if isinstance(message, _core.Open)]
+    assert prompts == [encode("u:hi\na:"), encode("hi"), encode("s:x\nu:hi\na:")]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"seed": -1}, "seed is -1"),
+        ({"stop": [""]}, r"stop\[0\]"),
+        ({"mode": "fast"}, "mode is 'fast'"),
+    ],
+)
+def test_wrong_options_name_the_field(bundle: Bundle, options: dict[str, Any], complaint: str) -> None:
+    with runtime(bundle) as edge, pytest.raises(UsageError, match=complaint):
+        edge.generate(PROMPT, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"mode": "auto"}, "mode auto needs a cloud"),
+        ({"threads": 0}, "threads is 0"),
+        ({"width": 0}, "width is 0"),
+        ({"cache_mb": 0}, "cache_mb is 0"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"cloud": "http://x"}, "cloud is 'http://x'"),
+        ({"cloud": "local"}, "target must name"),
+        ({"cloud": "ws://127.0.0.1:9", "target": "m"}, "only cloud='local'"),
+        ({"cloud": "ws://127.0.0.1:9", "ca": "ca.pem"}, "not encrypted"),
+        ({"cloud": "wss://127.0.0.1:9", "ca": "missing.pem"}, "missing.pem"),
+        ({"cloud": "ws://127.0.0.1:9", "token_file": "missing"}, "token_file 'missing'"),
+    ],
+)
+def test_wrong_runtime_options_name_the_field(
+    bundle: Bundle, options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        EdgeRuntime(bundle, drafter=FakeDrafter(DRAFTER), **options)
+
+
+def test_held_text_and_pieces_add_up_after_an_error(bundle: Bundle) -> None:
+    text = "abxy"
+    target = scripted(ids_of(text), len(PROMPT))
+    cloud = FakeCloud(target, vanish_after=5)
+    pieces: list[Piece] = []
+    with runtime(bundle, target, target, cloud=cloud, draft_length=0) as edge:
+        stream = edge.stream(PROMPT, max_tokens=30, stop="xyz")
+        with pytest.raises(LinkError):
+            pieces.extend(stream)
+    shown: Sequence[str] = [piece.text for piece in pieces]
+    assert "".join(shown) == stream.result.text == text
