@@ -10,11 +10,6 @@ from typing import Annotated
 
 import typer
 
-from acespec_edge.bundle import Bundle
-from acespec_edge.commands.bar import download_bar, fraction_bar
-from acespec_edge.export.build import export_bundle
-from acespec_edge.export.sources import open_source
-
 
 class Quant(str, Enum):
     """How weights are stored."""
@@ -41,6 +36,12 @@ def export(
     ] = False,
 ) -> None:
     """Make the bundle that drafts on a device: graph, weights, tokenizer, chat template."""
+    # Half a second of imports that `acespec --help` can do without.
+    from acespec_edge.bundle import Bundle
+    from acespec_edge.commands.bar import download_bar, fraction_bar
+    from acespec_edge.export.build import export_bundle
+    from acespec_edge.export.sources import open_source
+
     started = time.monotonic()
     with download_bar(source, shown=not as_json) as fetched:
         opened = open_source(source, progress=fetched)
