@@ -1,7 +1,6 @@
 // Counter-based random numbers: the noise that both sides of a request share.
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -9,29 +8,55 @@
 
 namespace acespec {
 
-/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-/// A pure function of counter and key: equal inputs give equal words on every machine.
-[[nodiscard]] std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                                      std::array<std::uint32_t, 2> key) noexcept;
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a pure
+/// function of a counter of four words and a key of two. Equal inputs give equal words on every machine.
+struct PhiloxWords {
+  std::uint32_t w0 = 0;
+  std::uint32_t w1 = 0;
+  std::uint32_t w2 = 0;
+  std::uint32_t w3 = 0;
+  bool operator==(const PhiloxWords&) const = default;
+};
+
+/// What the key grows by after each round.
+inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9U;
+inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
+
+/// One of the ten rounds; inline, so that loops over many counters vectorise.
+[[nodiscard]] constexpr PhiloxWords philox_round(PhiloxWords x, std::uint32_t key0, std::uint32_t key1) noexcept {
+  const std::uint64_t a = std::uint64_t{0xD2511F53U} * x.w0;
+  const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * x.w2;
+  return {static_cast<std::uint32_t>(b >> 32U) ^ x.w1 ^ key0, static_cast<std::uint32_t>(b),
+          static_cast<std::uint32_t>(a >> 32U) ^ x.w3 ^ key1, static_cast<std::uint32_t>(a)};
+}
+
+[[nodiscard]] constexpr PhiloxWords philox4x32(PhiloxWords counter, std::uint32_t key0, std::uint32_t key1) noexcept {
+  for (int round = 0; round < 10; ++round) {
+    counter = philox_round(counter, key0, key1);
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
+  }
+  return counter;
+}
 
 /// Last counter word of the coupled noise; other uses of one seed must take another stream.
 inline constexpr std::uint32_t kGumbelStream = 0x41636553U;
 
-/// Words for tokens `first` .. `first + out.size() - 1` are produced in blocks of this many.
-inline constexpr std::uint32_t kGumbelBlock = 4;
+/// Tokens are numbered into blocks tile by tile, so that a tile's noise is computed without a shuffle: word k of the
+/// i-th block of a tile belongs to the tile's token 64 k + i.
+inline constexpr std::uint32_t kGumbelTile = 256;
 
-/// The four noise words of tokens 4*block .. 4*block + 3 at `position` under `seed`
-/// (docs/protocol.md, "Coupled noise").
-[[nodiscard]] std::array<std::uint32_t, 4> gumbel_block(std::uint64_t seed, Position position,
-                                                        std::uint32_t block) noexcept;
-
-/// The noise word of one token.
+/// The noise word of a token (docs/protocol.md, "Coupled noise").
 [[nodiscard]] std::uint32_t gumbel_word(std::uint64_t seed, Position position, TokenId token) noexcept;
 
 /// Standard Gumbel variate of a noise word: `-ln(-ln U)`, `U = (word + 0.5) / 2^32`, in double.
-/// Finite for every word (-3.13 .. 22.87) and strictly increasing in it.
+/// Finite for every word and strictly increasing in it.
 [[nodiscard]] inline double gumbel(std::uint32_t word) noexcept {
   return -std::log(-std::log((static_cast<double>(word) + 0.5) * 0x1p-32));
 }
+
+/// Bounds of gumbel(): -3.12999 and 22.87386, rounded outwards.
+inline constexpr double kGumbelLowest = -3.13;
+inline constexpr double kGumbelHighest = 22.874;
 
 }  // namespace acespec

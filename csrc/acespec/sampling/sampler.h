@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "acespec/base/ids.h"
+#include "acespec/sampling/best_list.h"
 #include "acespec/sampling/rules.h"
+#include "acespec/sampling/truncation.h"
 
 namespace acespec {
 
@@ -39,9 +41,13 @@ class Sampler {
   [[nodiscard]] std::size_t vocabulary() const noexcept { return vocabulary_; }
 
  private:
+  void rank_all(const LogitRow& row, const SamplingRules& rules, Position position);
+  void rank_kept(const SamplingRules& rules, Position position);
+
   std::size_t vocabulary_;
-  std::vector<float> scaled_;
-  std::vector<std::uint32_t> order_;
+  std::vector<float> tile_max_;
+  std::vector<Scored> kept_;
+  BestList best_;
 };
 
 }  // namespace acespec

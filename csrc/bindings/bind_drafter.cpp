@@ -1,0 +1,103 @@
+#include "acespec/drafter/drafter.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/bind.h"
+
+namespace acespec::bindings {
+
+namespace py = pybind11;
+
+namespace {
+
+std::vector<TokenId> to_tokens(const std::vector<std::int32_t>& ids) {
+  return std::vector<TokenId>(ids.begin(), ids.end());
+}
+
+py::list to_list(const std::vector<TokenId>& tokens) {
+  py::list ids(tokens.size());
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    ids[index] = py::int_(tokens[index].value());
+  }
+  return ids;
+}
+
+py::dict to_dict(const DrafterSnapshot& snapshot) {
+  using py::literals::operator""_a;
+  py::list nodes;
+  for (const auto& node : snapshot.nodes) {
+    nodes.append(py::dict("id"_a = node.id.value(), "parent"_a = node.parent.value(),
+                          "token"_a = node.token.value(), "position"_a = node.position.value(),
+                          "log_weight"_a = node.log_weight, "expanded"_a = node.expanded,
+                          "in_flight"_a = node.in_flight));
+  }
+  const CacheSnapshot& cache = snapshot.cache;
+  return py::dict("nodes"_a = nodes, "committed"_a = snapshot.committed,
+                  "pending"_a = snapshot.pending, "slots"_a = cache.capacity, "free"_a = cache.free,
+                  "evictable"_a = cache.evictable, "pinned"_a = cache.pinned,
+                  "links"_a = cache.links, "bytes"_a = cache.bytes);
+}
+
+}  // namespace
+
+void bind_drafter(py::module_& m) {
+  py::class_<DrafterOptions>(m, "DrafterOptions")
+      .def(py::init([](std::size_t context, std::size_t candidates, std::size_t max_nodes,
+                       float sharpness, float floor) {
+             return DrafterOptions{context, candidates, max_nodes, sharpness, floor};
+           }),
+           py::kw_only(), py::arg("context") = DrafterOptions{}.context,
+           py::arg("candidates") = DrafterOptions{}.candidates,
+           py::arg("max_nodes") = DrafterOptions{}.max_nodes,
+           py::arg("sharpness") = DrafterOptions{}.sharpness,
+           py::arg("floor") = DrafterOptions{}.floor)
+      .def_readonly("context", &DrafterOptions::context)
+      .def_readonly("candidates", &DrafterOptions::candidates)
+      .def_readonly("max_nodes", &DrafterOptions::max_nodes)
+      .def_readonly("sharpness", &DrafterOptions::sharpness)
+      .def_readonly("floor", &DrafterOptions::floor);
+
+  py::class_<StepReport>(m, "StepReport")
+      .def_readonly("rows", &StepReport::rows)
+      .def_readonly("seconds", &StepReport::seconds)
+      .def_readonly("prefilling", &StepReport::prefilling)
+      .def_readonly("exhausted", &StepReport::exhausted);
+
+  py::class_<Recovery>(m, "Recovery")
+      .def_readonly("hit", &Recovery::hit)
+      .def_readonly("ready", &Recovery::ready)
+      .def_readonly("microseconds", &Recovery::microseconds);
+
+  py::class_<Drafter>(m, "Drafter")
+      .def(py::init<std::shared_ptr<Engine>, const DrafterOptions&>(), py::arg("engine"),
+           py::arg("options") = DrafterOptions{})
+      .def(
+          "begin",
+          [](Drafter& self, const std::vector<std::int32_t>& prompt, const SamplingRules& rules) {
+            return self.begin(to_tokens(prompt), rules);
+          },
+          py::arg("prompt"), py::arg("rules"))
+      .def("step", &Drafter::step, py::arg("width"), py::arg("extend"),
+           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "take_chain",
+          [](Drafter& self, std::size_t length) { return to_list(self.take_chain(length)); },
+          py::arg("length"))
+      .def(
+          "apply_verdict",
+          [](Drafter& self, const std::vector<std::int32_t>& tokens) {
+            return self.apply_verdict(to_tokens(tokens));
+          },
+          py::arg("tokens"))
+      .def_property_readonly("ready", &Drafter::ready)
+      .def_property_readonly("committed", &Drafter::committed)
+      .def_property_readonly("room", &Drafter::room)
+      .def("snapshot", [](const Drafter& self) { return to_dict(self.snapshot()); })
+      .def("check", &Drafter::check);
+}
+
+}  // namespace acespec::bindings
