@@ -12,7 +12,8 @@ from acespec_edge.errors import UsageError
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
-# Canonical names of the tensors outside the layers. Matrices are float32 [out, in] (torch layout), vectors [size].
+# Canonical names of the tensors outside the layers. Matrices are float32 [out, in] (torch layout),
+# vectors [size].
 EMBED = "embed"  # [logits_width, hidden]
 FINAL_NORM = "final_norm"  # [hidden]
 HEAD = "head"  # [logits_width, hidden]; absent when the head is tied to the embedding
@@ -51,10 +52,11 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer: RMS norms before attention and a gated SiLU MLP, rotary positions, grouped heads.
+    """A decoder-only transformer: RMS norms before attention and a gated SiLU MLP, rotary positions, grouped
+    heads.
 
-    Query and key rows come in rotate-half order (Hugging Face), unless `interleaved_rope`: then neighbouring rows of
-    a head form the rotated pairs (the order of GGUF files of architecture "llama").
+    Query and key rows come in rotate-half order (Hugging Face), unless `interleaved_rope`: then neighbouring
+    rows of a head form the rotated pairs (the order of GGUF files of architecture "llama").
     """
 
     architecture: str
@@ -74,7 +76,7 @@ class ModelSpec:
     qk_norm: bool = False
     interleaved_rope: bool = False
     rope_scaling: Llama3Scaling | None = None
-    rope_factors: tuple[float, ...] | None = None  # head_dim / 2 divisors of the frequencies, where a file stores them
+    rope_factors: tuple[float, ...] | None = None  # head_dim / 2 divisors of the frequencies
 
     @property
     def kv_width(self) -> int:
@@ -90,7 +92,8 @@ class ModelSpec:
         """Raises UsageError naming the first field that cannot be right."""
         if self.architecture not in ARCHITECTURES:
             raise UsageError(
-                f"architecture: {self.architecture!r} is not supported; it must be one of {', '.join(ARCHITECTURES)}"
+                f"architecture: {self.architecture!r} is not supported; it must be one of "
+                f"{', '.join(ARCHITECTURES)}"
             )
         for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "vocabulary",
                       "logits_width", "max_positions", "rope_theta", "rms_eps"):  # fmt: skip
@@ -102,12 +105,15 @@ class ModelSpec:
         if self.head_dim % 2:
             raise UsageError(f"head_dim: {self.head_dim} must be even, rotary positions turn pairs")
         if self.logits_width < self.vocabulary:
-            raise UsageError(f"logits_width: {self.logits_width} is less than the vocabulary ({self.vocabulary})")
+            raise UsageError(
+                f"logits_width: {self.logits_width} is less than the vocabulary ({self.vocabulary})"
+            )
         if self.rope_scaling is not None and self.rope_factors is not None:
-            raise UsageError("rope_factors: must be absent when rope_scaling is given, they say the same thing twice")
+            raise UsageError("rope_factors: must be absent when rope_scaling is given; both say the same")
         if self.rope_factors is not None and len(self.rope_factors) != self.head_dim // 2:
             raise UsageError(
-                f"rope_factors: {len(self.rope_factors)} values, it must be head_dim / 2 = {self.head_dim // 2}"
+                f"rope_factors: {len(self.rope_factors)} values, it must have head_dim / 2, "
+                f"that is {self.head_dim // 2}"
             )
 
 

@@ -1,0 +1,193 @@
+"""How a decoder's operations are spelled: in standard ONNX operators, or in ONNX Runtime's own for CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acespec_edge.export.ops import CONTRIB, GraphWriter
+from acespec_edge.export.quantize import quantize_blocks
+
+Floats = NDArray[np.float32]
+
+_ACCURACY_INT8 = 4  # MatMulNBits: activations are quantised to int8 per block, products are summed in int32
+
+
+class Operators(Protocol):
+    """The operations with more than one spelling.
+
+    Activations are float32 [1, T, width]; every method names its output `out` and returns it.
+    """
+
+    def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
+        """x times the transpose of `weight` [width out, width in], plus `bias` [width out]."""
+        ...
+
+    def embed_and_head(self, embed: Floats, head: Floats | None) -> None:
+        """Takes the embedding and the head (None: tied), before embed() and head() are called."""
+        ...
+
+    def embed(self, ids: str, out: str) -> str:
+        """Rows of the embedding: ids int64 [1, T] -> [1, T, hidden]."""
+        ...
+
+    def head(self, x: str, out: str) -> str:
+        """Logits: [R, hidden] -> [R, logits_width]."""
+        ...
+
+    def norm(self, x: str, out: str, gain: Floats) -> str:
+        """RMS norm over the last axis, times `gain`."""
+        ...
+
+    def add_norm(self, x: str, residual: str, out: str, gain: Floats) -> tuple[str, str]:
+        """The norm of x + residual, and x + residual itself."""
+        ...
+
+    def silu(self, x: str, out: str) -> str: ...
+
+
+class StandardOperators:
+    """Float32 weights and standard operators only: runs anywhere, and exact up to rounding."""
+
+    def __init__(self, graph: GraphWriter, rms_eps: float) -> None:
+        self._graph = graph
+        self._eps = rms_eps
+        self._tied = False
+
+    def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
+        graph = self._graph
+        # MatMul wants [in, out].
+        transposed = graph.constant(f"{out}.weight", np.ascontiguousarray(weight.T))
+        if bias is None:
+            return graph.node("MatMul", [x, transposed], out)
+        product = graph.node("MatMul", [x, transposed], f"{out}.product")
+        return graph.node("Add", [product, graph.constant(f"{out}.bias", bias)], out)
+
+    def embed_and_head(self, embed: Floats, head: Floats | None) -> None:
+        self._tied = head is None
+        self._graph.constant("embed.weight", embed)
+        if head is not None:
+            self._graph.constant("head.weight", head)
+
+    def embed(self, ids: str, out: str) -> str:
+        return self._graph.node("Gather", ["embed.weight", ids], out, axis=0)
+
+    def head(self, x: str, out: str) -> str:
+        table = "embed.weight" if self._tied else "head.weight"
+        return self._graph.node("Gemm", [x, table], out, transB=1)
+
+    def norm(self, x: str, out: str, gain: Floats) -> str:
+        scale = self._graph.constant(f"{out}.gain", gain)
+        return self._graph.node("RMSNormalization", [x, scale], out, axis=-1, epsilon=self._eps)
+
+    def add_norm(self, x: str, residual: str, out: str, gain: Floats) -> tuple[str, str]:
+        total = self._graph.node("Add", [x, residual], f"{out}.sum")
+        return self.norm(total, out, gain), total
+
+    def silu(self, x: str, out: str) -> str:
+        gate = self._graph.node("Sigmoid", [x], f"{out}.sigmoid")
+        return self._graph.node("Mul", [x, gate], out)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Bits of the weights by use (4 or 8), and how many of a row share a scale and a zero point."""
+
+    layer_bits: int
+    head_bits: int
+    embed_bits: int
+    block: int
+
+
+class CpuOperators:
+    """Weights in blocks of few bits, and the operators of ONNX Runtime's CPU provider for them."""
+
+    def __init__(self, graph: GraphWriter, rms_eps: float, precision: Precision) -> None:
+        self._graph = graph
+        self._eps = rms_eps
+        self._precision = precision
+        self._hidden = self._width = 0
+        self._table = ""
+
+    def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
+        self._constants(out, weight, self._precision.layer_bits)
+        return self._product(x, out, out, weight.shape, self._precision.layer_bits, bias)
+
+    def embed_and_head(self, embed: Floats, head: Floats | None) -> None:
+        self._width, self._hidden = embed.shape
+        precision = self._precision
+        self._constants("head", embed if head is None else head, precision.head_bits)
+        if head is None and precision.head_bits == precision.embed_bits:
+            # Bytes are shared: only the shape of the codes differs between the two operators.
+            blocks = -(-self._hidden // precision.block)
+            shape = (self._width, blocks * precision.block * precision.embed_bits // 8)
+            self._graph.reshaped_constant("embed.codes", "head.codes", shape)
+            self._table = "head"
+        else:
+            table = quantize_blocks(embed, precision.embed_bits, precision.block)
+            self._graph.constant("embed.codes", table.packed.reshape(table.rows, -1))
+            self._graph.constant("embed.scales", table.scales)
+            self._graph.constant("embed.zeros", table.zero_points)
+            self._table = "embed"
+
+    def embed(self, ids: str, out: str) -> str:
+        precision, table = self._precision, self._table
+        return self._graph.node(
+            "GatherBlockQuantized",
+            ["embed.codes", ids, f"{table}.scales", f"{table}.zeros"],
+            out,
+            domain=CONTRIB,
+            bits=precision.embed_bits,
+            block_size=precision.block,
+            gather_axis=0,
+            quantize_axis=1,
+        )
+
+    def head(self, x: str, out: str) -> str:
+        return self._product(x, out, "head", (self._width, self._hidden), self._precision.head_bits, None)
+
+    def norm(self, x: str, out: str, gain: Floats) -> str:
+        scale = self._graph.constant(f"{out}.gain", gain)
+        return self._graph.node("SimplifiedLayerNormalization", [x, scale], out, axis=-1, epsilon=self._eps)
+
+    def add_norm(self, x: str, residual: str, out: str, gain: Floats) -> tuple[str, str]:
+        scale = self._graph.constant(f"{out}.gain", gain)
+        total = f"{out}.sum"
+        self._graph.node(
+            "SkipSimplifiedLayerNormalization",
+            [x, residual, scale],
+            [out, "", "", total],
+            domain=CONTRIB,
+            epsilon=self._eps,
+        )
+        return out, total
+
+    def silu(self, x: str, out: str) -> str:
+        return self._graph.node("QuickGelu", [x], out, domain=CONTRIB, alpha=1.0)
+
+    def _constants(self, name: str, weight: Floats, bits: int) -> None:
+        blocks = quantize_blocks(weight, bits, self._precision.block)
+        self._graph.constant(f"{name}.codes", blocks.packed)
+        self._graph.constant(f"{name}.scales", blocks.scales)
+        self._graph.constant(f"{name}.zeros", blocks.zero_points)
+
+    def _product(
+        self, x: str, out: str, name: str, shape: tuple[int, ...], bits: int, bias: Floats | None
+    ) -> str:
+        inputs = [x, f"{name}.codes", f"{name}.scales", f"{name}.zeros"]
+        if bias is not None:
+            inputs += ["", self._graph.constant(f"{name}.bias", bias)]
+        return self._graph.node(
+            "MatMulNBits",
+            inputs,
+            out,
+            domain=CONTRIB,
+            K=shape[1],
+            N=shape[0],
+            bits=bits,
+            block_size=self._precision.block,
+            accuracy_level=_ACCURACY_INT8,
+        )
