@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
+import signal
 import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -349,3 +353,41 @@ def test_an_address_in_use_is_a_link_error() -> None:
         wan_thread("127.0.0.1:1", listen=f"127.0.0.1:{taken.getsockname()[1]}"),
     ):
         pass
+
+
+def test_the_command_reports_its_address_and_what_it_carried() -> None:
+    command = [sys.executable, "-c", "from acespec_edge.cli import main; main()", "wan", "--json"]
+    with far_end(echo) as to:
+        command += ["--listen", "127.0.0.1:0", "--to", to, "--rtt", "20ms", "--down", "1mbit"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=_child_environment()
+        ) as process:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["listen"]
+            with near_end(address) as end:
+                end.sendall(b"ping")
+                assert read_exactly(end, 4) == b"ping"
+            process.send_signal(signal.SIGINT)
+            carried = json.loads(process.communicate(timeout=TIMEOUT)[0])
+    assert process.returncode == 0
+    assert (carried["up_bytes"], carried["down_bytes"], carried["connections"]) == (4, 4, 1)
+
+
+def test_the_command_names_a_bad_option() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from acespec_edge.cli import main; main()",
+        "wan",
+        "--to",
+        "127.0.0.1:1",
+    ]
+    command += ["--listen", "127.0.0.1:0", "--rtt", "fast"]
+    done = subprocess.run(command, capture_output=True, text=True, env=_child_environment(), timeout=TIMEOUT)
+    assert done.returncode == 2
+    assert "rtt is 'fast': give a duration such as 100ms" in done.stderr
+
+
+def _child_environment() -> dict[str, str]:
+    """This process's import path for a child, whether the package is installed or not."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

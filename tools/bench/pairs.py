@@ -11,6 +11,7 @@ from acespec_edge import models
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from acespec_edge.export.build import export_bundle
+from acespec_edge.export.sources import open_source
 from acespec_edge.transport import Connector
 
 
@@ -51,7 +52,7 @@ def bundle_of(pair: Pair) -> Bundle:
     try:
         return Bundle.load(folder)
     except UsageError:  # none yet, or one of another version
-        return export_bundle(pair.drafter, folder, quant=pair.quant)
+        return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ def _at_context(context: int, rounds: int) -> dict[str, Any]:
     prompt = [(17 * place + 5) % _VOCABULARY for place in range(context)]
     times: dict[bool, list[float]] = {True: [], False: []}
     for number in range(rounds):
-        if drafter.room <= _CHAIN + 1:
+        if number == 0 or drafter.room <= _CHAIN + 1:
             drafter.begin(prompt, _core.SamplingRules())
         while drafter.ready < _CHAIN and not drafter.step(8, True).exhausted:
             pass
