@@ -24,6 +24,7 @@ from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.wan import wan_thread
 
 TIMEOUT = 20.0
+ACESPEC = [sys.executable, "-c", "from acespec_edge.cli import main; main()"]
 
 
 @contextlib.contextmanager
@@ -356,33 +357,27 @@ def test_an_address_in_use_is_a_link_error() -> None:
 
 
 def test_the_command_reports_its_address_and_what_it_carried() -> None:
-    command = [sys.executable, "-c", "from acespec_edge.cli import main; main()", "wan", "--json"]
-    with far_end(echo) as to:
-        command += ["--listen", "127.0.0.1:0", "--to", to, "--rtt", "20ms", "--down", "1mbit"]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=_child_environment()
-        ) as process:
-            assert process.stdout is not None
-            address = json.loads(process.stdout.readline())["listen"]
-            with near_end(address) as end:
-                end.sendall(b"ping")
-                assert read_exactly(end, 4) == b"ping"
-            process.send_signal(signal.SIGINT)
-            carried = json.loads(process.communicate(timeout=TIMEOUT)[0])
+    command = [*ACESPEC, "wan", "--json", "--listen", "127.0.0.1:0", "--rtt", "20ms", "--down", "1mbit"]
+    environment = _child_environment()
+    with (
+        far_end(echo) as to,
+        subprocess.Popen(
+            [*command, "--to", to], stdout=subprocess.PIPE, text=True, env=environment
+        ) as process,
+    ):
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["listen"]
+        with near_end(address) as end:
+            end.sendall(b"ping")
+            assert read_exactly(end, 4) == b"ping"
+        process.send_signal(signal.SIGINT)
+        carried = json.loads(process.communicate(timeout=TIMEOUT)[0])
     assert process.returncode == 0
     assert (carried["up_bytes"], carried["down_bytes"], carried["connections"]) == (4, 4, 1)
 
 
 def test_the_command_names_a_bad_option() -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from acespec_edge.cli import main; main()",
-        "wan",
-        "--to",
-        "127.0.0.1:1",
-    ]
-    command += ["--listen", "127.0.0.1:0", "--rtt", "fast"]
+    command = [*ACESPEC, "wan", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--rtt", "fast"]
     done = subprocess.run(command, capture_output=True, text=True, env=_child_environment(), timeout=TIMEOUT)
     assert done.returncode == 2
     assert "rtt is 'fast': give a duration such as 100ms" in done.stderr
