@@ -36,25 +36,22 @@ py::dict to_dict(const DrafterSnapshot& snapshot) {
                           "in_flight"_a = node.in_flight));
   }
   const CacheSnapshot& cache = snapshot.cache;
-  return py::dict("nodes"_a = nodes, "committed"_a = snapshot.committed,
-                  "pending"_a = snapshot.pending, "slots"_a = cache.capacity, "free"_a = cache.free,
-                  "evictable"_a = cache.evictable, "pinned"_a = cache.pinned,
-                  "links"_a = cache.links, "bytes"_a = cache.bytes);
+  return py::dict("nodes"_a = nodes, "committed"_a = snapshot.committed, "pending"_a = snapshot.pending,
+                  "slots"_a = cache.capacity, "free"_a = cache.free, "evictable"_a = cache.evictable,
+                  "pinned"_a = cache.pinned, "links"_a = cache.links, "bytes"_a = cache.bytes);
 }
 
 }  // namespace
 
 void bind_drafter(py::module_& m) {
   py::class_<DrafterOptions>(m, "DrafterOptions")
-      .def(py::init([](std::size_t context, std::size_t candidates, std::size_t max_nodes,
-                       float sharpness, float floor) {
-             return DrafterOptions{context, candidates, max_nodes, sharpness, floor};
-           }),
+      .def(py::init(
+               [](std::size_t context, std::size_t candidates, std::size_t max_nodes, float sharpness,
+                  float floor) { return DrafterOptions{context, candidates, max_nodes, sharpness, floor}; }),
            py::kw_only(), py::arg("context") = DrafterOptions{}.context,
            py::arg("candidates") = DrafterOptions{}.candidates,
            py::arg("max_nodes") = DrafterOptions{}.max_nodes,
-           py::arg("sharpness") = DrafterOptions{}.sharpness,
-           py::arg("floor") = DrafterOptions{}.floor)
+           py::arg("sharpness") = DrafterOptions{}.sharpness, py::arg("floor") = DrafterOptions{}.floor)
       .def_readonly("context", &DrafterOptions::context)
       .def_readonly("candidates", &DrafterOptions::candidates)
       .def_readonly("max_nodes", &DrafterOptions::max_nodes)
@@ -84,8 +81,7 @@ void bind_drafter(py::module_& m) {
       .def("step", &Drafter::step, py::arg("width"), py::arg("extend"),
            py::call_guard<py::gil_scoped_release>())
       .def(
-          "take_chain",
-          [](Drafter& self, std::size_t length) { return to_list(self.take_chain(length)); },
+          "take_chain", [](Drafter& self, std::size_t length) { return to_list(self.take_chain(length)); },
           py::arg("length"))
       .def(
           "apply_verdict",

@@ -14,8 +14,12 @@ using namespace acespec;
 
 namespace {
 
-NodeId node(std::uint32_t id) { return NodeId{id}; }
-KvSlot slot(std::uint32_t id) { return KvSlot{id}; }
+NodeId node(std::uint32_t id) {
+  return NodeId{id};
+}
+KvSlot slot(std::uint32_t id) {
+  return KvSlot{id};
+}
 
 }  // namespace
 
@@ -149,7 +153,7 @@ TEST_CASE("random operations: the path index equals a map") {
   PathIndex index(64);
   std::map<std::pair<std::uint32_t, std::int32_t>, std::uint32_t> model;
   for (std::uint32_t step = 0; step < 50000; ++step) {
-    const std::uint32_t parent = random() % 24;
+    const auto parent = static_cast<std::uint32_t>(random() % 24);
     const std::int32_t token = static_cast<std::int32_t>(random() % 6);
     const auto key = std::pair(parent, token);
     const auto found = index.find(node(parent), TokenId{token});

@@ -15,7 +15,9 @@ namespace {
 
 constexpr Position kNoLimit{1 << 20};
 
-TokenId token(std::int32_t id) { return TokenId{id}; }
+TokenId token(std::int32_t id) {
+  return TokenId{id};
+}
 
 std::vector<NodeId> frontier(const TokenTree& tree, std::size_t most, float floor = -100.0F,
                              Position limit = kNoLimit) {

@@ -8,14 +8,12 @@
 namespace acespec {
 
 PathIndex::PathIndex(std::size_t capacity)
-    : capacity_(capacity),
-      mask_(std::bit_ceil(2 * capacity + 2) - 1),
-      cells_(mask_ + 1) {}
+    : capacity_(capacity), mask_(std::bit_ceil(2 * capacity + 2) - 1), cells_(mask_ + 1) {}
 
 std::size_t PathIndex::home(NodeId parent, TokenId token) const noexcept {
   // Fibonacci hashing of the 64-bit key: the high bits of the product are well mixed.
-  const std::uint64_t key = (static_cast<std::uint64_t>(parent.value()) << 32U) |
-                            static_cast<std::uint32_t>(token.value());
+  const std::uint64_t key =
+      (static_cast<std::uint64_t>(parent.value()) << 32U) | static_cast<std::uint32_t>(token.value());
   return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ULL) >> 32U) & mask_;
 }
 
@@ -46,7 +44,8 @@ void PathIndex::erase(NodeId parent, TokenId token) {
     throw UsageError("PathIndex: node " + std::to_string(parent.value()) + " has no child " +
                      std::to_string(token.value()));
   }
-  // Invariant: from a cell's home to the cell itself there is no hole. Move back whatever the new hole would cut off.
+  // Invariant: from a cell's home to the cell itself there is no hole. Move back whatever the new hole would
+  // cut off.
   for (std::size_t at = (hole + 1) & mask_; cells_[at].used; at = (at + 1) & mask_) {
     const std::size_t wanted = home(cells_[at].parent, cells_[at].token);
     if (((at - wanted) & mask_) >= ((at - hole) & mask_)) {

@@ -10,9 +10,9 @@
 
 namespace acespec {
 
-/// Open addressing with linear probing over a power of two of cells, at most half full; removal shifts the probe
-/// sequence back, so there are no tombstones and a lookup stays O(1) expected however long the index lives.
-/// All memory is taken at construction. Not thread-safe.
+/// Open addressing with linear probing over a power of two of cells, at most half full; removal shifts the
+/// probe sequence back, so there are no tombstones and a lookup stays O(1) expected however long the index
+/// lives. All memory is taken at construction. Not thread-safe.
 class PathIndex {
  public:
   /// Room for `capacity` links.

@@ -10,12 +10,13 @@ namespace {
 
 constexpr std::size_t kWord = 64;
 
-constexpr std::uint64_t bit_of(std::size_t slot) { return std::uint64_t{1} << (slot % kWord); }
+constexpr std::uint64_t bit_of(std::size_t slot) {
+  return std::uint64_t{1} << (slot % kWord);
+}
 
 }  // namespace
 
-SlotRing::SlotRing(std::size_t capacity)
-    : cells_(capacity), used_((capacity + kWord - 1) / kWord, 0) {
+SlotRing::SlotRing(std::size_t capacity) : cells_(capacity), used_((capacity + kWord - 1) / kWord, 0) {
   if (capacity == 0 || capacity >= kEnd) {
     throw UsageError("SlotRing: capacity must be between 1 and 2^32 - 2");
   }
@@ -24,8 +25,7 @@ SlotRing::SlotRing(std::size_t capacity)
 std::optional<std::uint32_t> SlotRing::lowest_free() const {
   for (std::size_t word = 0; word < used_.size(); ++word) {
     if (used_[word] != ~std::uint64_t{0}) {
-      const std::size_t slot =
-          word * kWord + static_cast<std::size_t>(std::countr_one(used_[word]));
+      const std::size_t slot = word * kWord + static_cast<std::size_t>(std::countr_one(used_[word]));
       if (slot < cells_.size()) {
         return static_cast<std::uint32_t>(slot);
       }

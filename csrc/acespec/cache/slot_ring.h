@@ -16,12 +16,13 @@ enum class SlotState : std::uint8_t {
   kPinned,     ///< holds the state of a committed token or of a node that a draft in flight names
 };
 
-/// Hands out the lowest free slot first, so that the used prefix of the ring stays short (attention cost follows it).
+/// Hands out the lowest free slot first, so that the used prefix of the ring stays short (attention cost
+/// follows it).
 ///
-/// Every slot is in exactly one state: free + evictable + pinned == capacity. Only pin() and unpin() move a slot between
-/// the evictable list and the pinned set, and acquire() evicts from the former alone, so a pinned slot cannot be lost.
-/// All memory is taken at construction. acquire() is O(capacity / 64) in the worst case, the rest O(1).
-/// Not thread-safe.
+/// Every slot is in exactly one state: free + evictable + pinned == capacity. Only pin() and unpin() move a
+/// slot between the evictable list and the pinned set, and acquire() evicts from the former alone, so a
+/// pinned slot cannot be lost. All memory is taken at construction. acquire() is O(capacity / 64) in the
+/// worst case, the rest O(1). Not thread-safe.
 class SlotRing {
  public:
   struct Grant {

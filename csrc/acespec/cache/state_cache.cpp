@@ -35,8 +35,8 @@ CacheSnapshot StateCache::snapshot() const {
   for (std::size_t index = 0; index < ring_.capacity(); ++index) {
     const KvSlot slot{static_cast<std::uint32_t>(index)};
     if (ring_.state(slot) != SlotState::kFree) {
-      result.slots.push_back({slot, ring_.state(slot),
-                              context_[index] ? std::nullopt : std::optional{ring_.owner(slot)}});
+      result.slots.push_back(
+          {slot, ring_.state(slot), context_[index] ? std::nullopt : std::optional{ring_.owner(slot)}});
     }
   }
   result.eviction_order = ring_.eviction_order();

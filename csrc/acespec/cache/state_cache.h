@@ -1,4 +1,5 @@
-// The probabilistic state cache: KV slots and path links of every expanded branch, in fixed memory (METHOD: AceSpec 2).
+// The probabilistic state cache: KV slots and path links of every expanded branch, in fixed memory (METHOD:
+// AceSpec 2).
 #pragma once
 
 #include <cstddef>
@@ -35,14 +36,15 @@ struct CacheSnapshot {
   std::size_t bytes = 0;  ///< KV bytes of the ring, all of them taken at construction
 };
 
-/// One invariant checker for tests and debugging: empty when the snapshot is sound, else one line a violation.
+/// One invariant checker for tests and debugging: empty when the snapshot is sound, else one line a
+/// violation.
 [[nodiscard]] std::vector<std::string> check_cache(const CacheSnapshot& snapshot);
 
-/// Slots move free -> evictable (a speculated node) -> pinned (in flight) -> context (committed) and back to free.
-/// Nothing is ever copied: a committed node keeps the slot it was computed in, a rejected one just gives it back.
-/// Owners must keep ancestors at least as recently used as their descendants (touch a node, then its ancestors): the
-/// next slot to be evicted then never has a descendant in the cache. Not thread-safe; allocates only at construction
-/// and in snapshot().
+/// Slots move free -> evictable (a speculated node) -> pinned (in flight) -> context (committed) and back to
+/// free. Nothing is ever copied: a committed node keeps the slot it was computed in, a rejected one just
+/// gives it back. Owners must keep ancestors at least as recently used as their descendants (touch a node,
+/// then its ancestors): the next slot to be evicted then never has a descendant in the cache. Not
+/// thread-safe; allocates only at construction and in snapshot().
 class StateCache {
  public:
   explicit StateCache(const CacheOptions& options);

@@ -24,7 +24,9 @@ std::span<float> AttentionBias::next_row() {
   return row;
 }
 
-void AttentionBias::add_context_row() { next_row(); }
+void AttentionBias::add_context_row() {
+  next_row();
+}
 
 void AttentionBias::add_node_row(const TokenTree& tree, NodeId node, KvSlot slot) {
   const std::span<float> row = next_row();

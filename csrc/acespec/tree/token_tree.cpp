@@ -73,8 +73,8 @@ void TokenTree::drop(NodeId node, const std::function<void(NodeId)>& on_drop) {
   live_.pop_back();
 }
 
-// Depth first without recursion or scratch memory: descend to a first child until there is none, drop that leaf, go on
-// with its sibling or, after the last one, with its parent.
+// Depth first without recursion or scratch memory: descend to a first child until there is none, drop that
+// leaf, go on with its sibling or, after the last one, with its parent.
 void TokenTree::drop_below(NodeId node, const std::function<void(NodeId)>& on_drop) {
   NodeId at = node;
   while (true) {

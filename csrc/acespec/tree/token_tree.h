@@ -12,13 +12,14 @@
 
 namespace acespec {
 
-/// A tree of candidate tokens below the last committed token. A node is *expanded* once its keys and values sit in a
-/// KV slot; only expanded nodes have children, kept in the order in which they were grown (likeliest first).
+/// A tree of candidate tokens below the last committed token. A node is *expanded* once its keys and values
+/// sit in a KV slot; only expanded nodes have children, kept in the order in which they were grown (likeliest
+/// first).
 ///
-/// Nodes live in a pool taken at construction; ids are pool cells, reused after a drop. `log_weight` is the estimated
-/// log-probability that the target's text runs through the node, given that it runs through the node that was root when
-/// the tree was last reset; it never grows along a path. grow() is O(1), the others are linear in what they visit.
-/// Not thread-safe.
+/// Nodes live in a pool taken at construction; ids are pool cells, reused after a drop. `log_weight` is the
+/// estimated log-probability that the target's text runs through the node, given that it runs through the
+/// node that was root when the tree was last reset; it never grows along a path. grow() is O(1), the others
+/// are linear in what they visit. Not thread-safe.
 class TokenTree {
  public:
   struct Node {
@@ -39,14 +40,15 @@ class TokenTree {
 
   /// Drops everything and starts over from one committed token, not expanded.
   NodeId reset(TokenId token, Position position);
-  /// A new last child; `log_p` <= 0 is its estimated log-probability given the parent. nullopt when the pool is full.
+  /// A new last child; `log_p` <= 0 is its estimated log-probability given the parent. nullopt when the pool
+  /// is full.
   std::optional<NodeId> grow(NodeId parent, TokenId token, float log_p);
   /// Marks a node as expanded, its keys and values being in `slot`. The root's slot belongs to the context.
   void expand(NodeId node, KvSlot slot) { cells_[node.index()].slot = slot; }
   /// The node lost its slot: it is a mere candidate again, and what was below it is gone.
   void collapse(NodeId node, const std::function<void(NodeId)>& on_drop);
-  /// Makes `node` the root. `on_drop` is called once for every node that does not descend from it, while it can still
-  /// be read; a parent is dropped after its children.
+  /// Makes `node` the root. `on_drop` is called once for every node that does not descend from it, while it
+  /// can still be read; a parent is dropped after its children.
   void reroot(NodeId node, const std::function<void(NodeId)>& on_drop);
 
   [[nodiscard]] const Node& operator[](NodeId node) const { return cells_[node.index()]; }
@@ -61,8 +63,9 @@ class TokenTree {
   /// The last node of the main chain; the root itself when it has no child.
   [[nodiscard]] NodeId chain_tip() const;
 
-  /// Writes the unexpanded nodes of greatest weight, greatest first, at most `out.size()`; only nodes no lighter than
-  /// `floor` (relative to the root, <= 0) and at positions below `limit`. Returns how many. O(size * log(out.size())).
+  /// Writes the unexpanded nodes of greatest weight, greatest first, at most `out.size()`; only nodes no
+  /// lighter than `floor` (relative to the root, <= 0) and at positions below `limit`. Returns how many.
+  /// O(size * log(out.size())).
   std::size_t frontier(std::span<NodeId> out, float floor, Position limit) const;
 
  private:
@@ -71,9 +74,9 @@ class TokenTree {
   void drop_below(NodeId node, const std::function<void(NodeId)>& on_drop);
 
   std::vector<Node> cells_;
-  std::vector<std::uint32_t> vacant_;       // stack of free cells
-  std::vector<NodeId> live_;                // dense set, order arbitrary
-  std::vector<std::uint32_t> live_place_;   // cell -> place in live_
+  std::vector<std::uint32_t> vacant_;      // stack of free cells
+  std::vector<NodeId> live_;               // dense set, order arbitrary
+  std::vector<std::uint32_t> live_place_;  // cell -> place in live_
   NodeId root_;
 };
 

@@ -1,0 +1,407 @@
+#include "acespec/drafter/drafter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "acespec/base/error.h"
+
+namespace acespec {
+
+namespace {
+
+constexpr std::size_t kLeastBranchSlots = 16;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Position position_of(std::size_t index) {
+  return Position{static_cast<std::int32_t>(index)};
+}
+
+std::size_t tree_capacity(const Engine& engine, const DrafterOptions& options) {
+  // Between two verdicts at most max_nodes nodes are expanded on top of what the last verdict kept, which is
+  // no more.
+  return 1 + options.candidates * (2 * options.max_nodes + engine.max_rows() + 1);
+}
+
+const Engine& checked(const std::shared_ptr<Engine>& engine, const DrafterOptions& options) {
+  if (!engine) {
+    throw UsageError("Drafter: an engine is required");
+  }
+  if (options.candidates < 1 || options.candidates > 64) {
+    throw UsageError("DrafterOptions.candidates is " + std::to_string(options.candidates) + "; use 1 to 64");
+  }
+  if (options.max_nodes < 1 || options.max_nodes > 65536) {
+    throw UsageError("DrafterOptions.max_nodes is " + std::to_string(options.max_nodes) + "; use 1 to 65536");
+  }
+  if (!(options.sharpness > 0.0F) || !(options.floor < 0.0F)) {
+    throw UsageError("DrafterOptions: sharpness must be above 0 and floor below 0");
+  }
+  const std::size_t slots = engine->info().slots;
+  if (options.context < 1 || slots < options.context + kLeastBranchSlots) {
+    throw UsageError("DrafterOptions.context is " + std::to_string(options.context) +
+                     ", but the engine's ring has " + std::to_string(slots) +
+                     " slots; it must hold the context and at least " + std::to_string(kLeastBranchSlots) +
+                     " branch slots");
+  }
+  return *engine;
+}
+
+}  // namespace
+
+Drafter::Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options)
+    : engine_(std::move(engine)),
+      options_(options),
+      limit_(std::min(options.context, checked(engine_, options).info().max_positions)),
+      cache_({engine_->info().slots, engine_->info().bytes_per_slot, tree_capacity(*engine_, options)}),
+      tree_(tree_capacity(*engine_, options)),
+      bias_(engine_->info().slots, engine_->max_rows()),
+      sampler_(engine_->info().vocabulary) {
+  const std::size_t rows = engine_->max_rows();
+  committed_.reserve(limit_);
+  context_slots_.reserve(limit_);
+  in_flight_.reserve(tree_.capacity());
+  chosen_.reserve(rows);
+  batch_.reserve(rows);
+  tokens_.reserve(rows);
+  positions_.reserve(rows);
+  slots_.reserve(rows);
+  all_rows_.resize(rows);
+  std::iota(all_rows_.begin(), all_rows_.end(), 0U);
+  candidates_.resize(options_.candidates);
+}
+
+void Drafter::check_tokens(std::span<const TokenId> tokens) const {
+  for (const TokenId token : tokens) {
+    if (token.value() < 0 || token.index() >= sampler_.vocabulary()) {
+      throw UsageError("token " + std::to_string(token.value()) + " is outside the drafter's vocabulary of " +
+                       std::to_string(sampler_.vocabulary()));
+    }
+  }
+}
+
+std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules) {
+  rules.validate();
+  if (prompt.empty()) {
+    throw UsageError("the prompt is empty; at least one token is needed");
+  }
+  if (prompt.size() > limit_) {
+    throw UsageError("the prompt has " + std::to_string(prompt.size()) +
+                     " tokens, the drafter's context holds " + std::to_string(limit_));
+  }
+  check_tokens(prompt);
+
+  drop_tree();
+  // The last prompt token is always forwarded again: its logits are needed.
+  const std::size_t longest = std::min(context_slots_.size(), prompt.size() - 1);
+  std::size_t shared = 0;
+  while (shared < longest && committed_[shared] == prompt[shared]) {
+    ++shared;
+  }
+  while (context_slots_.size() > shared) {
+    bias_.hide(context_slots_.back());
+    cache_.release(context_slots_.back());
+    context_slots_.pop_back();
+  }
+  committed_.assign(prompt.begin(), prompt.end());
+  rules_ = rules;
+  expanded_ = 0;
+  tree_.reset(committed_.back(), position_of(committed_.size() - 1));
+  return shared;
+}
+
+StepReport Drafter::step(std::size_t width, bool extend) {
+  if (committed_.empty()) {
+    throw UsageError("step() before begin()");
+  }
+  if (width < 1 || width > engine_->max_rows()) {
+    throw UsageError("width is " + std::to_string(width) + "; the engine takes 1 to " +
+                     std::to_string(engine_->max_rows()) + " nodes in one forward");
+  }
+  return pending() > 0 ? feed() : expand(width, extend);
+}
+
+std::size_t Drafter::visible() const {
+  const std::size_t granule = engine_->visible_granule();
+  const std::size_t rounded = (cache_.ring().high_water() + granule - 1) / granule * granule;
+  return std::min(rounded, engine_->info().slots);
+}
+
+std::span<const float> Drafter::forward(std::span<const std::uint32_t> rows, StepReport& report) {
+  const auto start = Clock::now();
+  const auto logits = engine_->forward({tokens_, positions_, slots_, bias_.rows(), visible(), rows});
+  report.rows = tokens_.size();
+  report.seconds = seconds_since(start);
+  return logits;
+}
+
+StepReport Drafter::feed() {
+  StepReport report;
+  report.prefilling = true;
+  const std::size_t first = context_slots_.size();
+  const std::size_t count = std::min(pending(), engine_->max_rows());
+  tokens_.clear();
+  positions_.clear();
+  slots_.clear();
+  for (std::size_t index = first; index < first + count; ++index) {
+    // The context fits the ring by construction, and nothing else is alive while tokens are pending.
+    const auto grant = cache_.acquire_context();
+    tokens_.push_back(committed_[index]);
+    positions_.push_back(position_of(index));
+    slots_.push_back(grant->slot);
+  }
+  bias_.begin(visible());
+  for (const KvSlot slot : slots_) {
+    bias_.show(slot);
+    bias_.add_context_row();
+  }
+  try {
+    const std::uint32_t last = static_cast<std::uint32_t>(count - 1);
+    const auto logits = forward({&last, 1}, report);
+    if (count == pending()) {
+      tree_.expand(tree_.root(), slots_.back());
+      grow_candidates(tree_.root(), logits);
+    }
+  } catch (...) {
+    for (const KvSlot slot : slots_) {
+      bias_.hide(slot);
+      cache_.release(slot);
+    }
+    tree_.reset(committed_.back(), position_of(committed_.size() - 1));
+    cache_.unlink_all();
+    throw;
+  }
+  context_slots_.insert(context_slots_.end(), slots_.begin(), slots_.end());
+  return report;
+}
+
+void Drafter::choose(std::size_t width, bool extend) {
+  const Position limit = position_of(limit_);
+  chosen_.clear();
+  if (extend) {
+    const NodeId tip = tree_.chain_tip();
+    if (tree_[tip].slot || tree_[tip].position >= limit) {
+      return;
+    }
+    chosen_.push_back(tip);
+  }
+  if (expanded_ >= options_.max_nodes) {
+    return;
+  }
+  const std::size_t taken = chosen_.size();
+  chosen_.resize(width);
+  const std::size_t found = tree_.frontier(std::span(chosen_).subspan(taken), options_.floor, limit);
+  chosen_.resize(taken + found);
+  if (extend) {
+    const auto twice = std::find(chosen_.begin() + 1, chosen_.end(), chosen_.front());
+    if (twice != chosen_.end()) {
+      chosen_.erase(twice);
+    }
+  }
+}
+
+void Drafter::evict(const SlotRing::Grant& grant) {
+  if (grant.evicted) {
+    tree_.collapse(*grant.evicted, [this](NodeId node) { forget(node); });
+  }
+}
+
+// Takes slots for the chosen nodes. Parents are touched first, and slots stay pinned until the forward is
+// over, so that a full ring evicts other branches first. When even that is not enough a chosen node can lose
+// its parent: it is then dropped from the tree, and from the batch.
+void Drafter::reserve() {
+  batch_.clear();
+  for (const NodeId node : chosen_) {
+    touch_ancestors(node);
+  }
+  for (const NodeId node : chosen_) {
+    if (!tree_[node].live) {
+      continue;
+    }
+    const auto grant = cache_.acquire(node);
+    if (!grant) {
+      break;
+    }
+    evict(*grant);
+    cache_.pin(grant->slot);
+    batch_.push_back({node, grant->slot});
+  }
+  std::erase_if(batch_, [this](const Row& row) {
+    const bool gone = !tree_[row.node].live;
+    if (gone) {
+      cache_.release(row.slot);
+    }
+    return gone;
+  });
+}
+
+StepReport Drafter::expand(std::size_t width, bool extend) {
+  StepReport report;
+  choose(width, extend);
+  reserve();
+  if (batch_.empty()) {
+    report.exhausted = true;
+    return report;
+  }
+  tokens_.clear();
+  positions_.clear();
+  slots_.clear();
+  bias_.begin(visible());
+  for (const Row& row : batch_) {
+    tokens_.push_back(tree_[row.node].token);
+    positions_.push_back(tree_[row.node].position);
+    slots_.push_back(row.slot);
+    bias_.add_node_row(tree_, row.node, row.slot);
+  }
+  std::size_t done = 0;
+  try {
+    const auto logits = forward(std::span(all_rows_).first(batch_.size()), report);
+    const std::size_t columns = engine_->info().logits_width;
+    for (; done < batch_.size(); ++done) {
+      const Row& row = batch_[done];
+      grow_candidates(row.node, logits.subspan(done * columns, columns));
+      tree_.expand(row.node, row.slot);
+      cache_.unpin(row.slot);
+      touch_ancestors(row.node);
+    }
+  } catch (...) {
+    for (; done < batch_.size(); ++done) {
+      cache_.release(batch_[done].slot);
+    }
+    throw;
+  }
+  expanded_ += batch_.size();
+  return report;
+}
+
+void Drafter::grow_candidates(NodeId node, std::span<const float> logits) {
+  const Position next{tree_[node].position.value() + 1};
+  const std::size_t count = sampler_.rank(logits, rules_, next, candidates_);
+  // Softmax of score / sharpness over the candidates; the best score is first, so nothing overflows.
+  float total = 0.0F;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    total += std::exp((candidates_[rank].score - candidates_[0].score) / options_.sharpness);
+  }
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    const Candidate& candidate = candidates_[rank];
+    const float log_p = (candidate.score - candidates_[0].score) / options_.sharpness - std::log(total);
+    const auto child = tree_.grow(node, candidate.token, log_p);
+    if (!child) {
+      return;
+    }
+    cache_.link(node, candidate.token, *child);
+  }
+}
+
+void Drafter::touch_ancestors(NodeId node) {
+  for (NodeId at = tree_[node].parent; at != tree_.root(); at = tree_[at].parent) {
+    cache_.touch(*tree_[at].slot);
+  }
+}
+
+// What the tree drops leaves the cache, except a slot that has become context.
+void Drafter::forget(NodeId node) {
+  const TokenTree::Node& cell = tree_[node];
+  if (cell.slot && !cache_.holds_context(*cell.slot)) {
+    cache_.release(*cell.slot);
+  }
+  if (cell.parent != node) {
+    cache_.unlink(cell.parent, cell.token);
+  }
+}
+
+void Drafter::drop_tree() {
+  for (const NodeId node : tree_.live()) {
+    const auto slot = tree_[node].slot;
+    if (slot && !cache_.holds_context(*slot)) {
+      cache_.release(*slot);
+    }
+  }
+  cache_.unlink_all();
+  in_flight_.clear();
+}
+
+std::vector<TokenId> Drafter::take_chain(std::size_t length) {
+  if (!in_flight_.empty()) {
+    throw UsageError("a chain is in flight; apply its verdict before taking another");
+  }
+  std::vector<TokenId> tokens;
+  NodeId at = tree_.root();
+  while (tokens.size() < length && tree_[at].first_child) {
+    at = *tree_[at].first_child;
+    tokens.push_back(tree_[at].token);
+    in_flight_.push_back(at);
+    if (tree_[at].slot) {
+      cache_.pin(*tree_[at].slot);
+    }
+  }
+  return tokens;
+}
+
+Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
+  const auto start = Clock::now();
+  if (committed_.empty()) {
+    throw UsageError("apply_verdict() before begin()");
+  }
+  if (tokens.empty()) {
+    throw UsageError("a verdict commits at least one token");
+  }
+  if (tokens.size() > room()) {
+    throw UsageError("the verdict commits " + std::to_string(tokens.size()) +
+                     " tokens, the drafter's context has room for " + std::to_string(room()));
+  }
+  check_tokens(tokens);
+
+  Recovery recovery;
+  NodeId at = tree_.root();
+  bool inside = pending() == 0;
+  for (const TokenId token : tokens) {
+    committed_.push_back(token);
+    const auto child = inside ? cache_.find(at, token) : std::nullopt;
+    inside = child && tree_[*child].slot;
+    if (inside) {
+      const KvSlot slot = *tree_[*child].slot;
+      cache_.unlink(at, token);
+      cache_.commit(slot);
+      bias_.show(slot);
+      context_slots_.push_back(slot);
+      at = *child;
+    }
+  }
+  recovery.hit = inside;
+  if (inside) {
+    tree_.reroot(at, [this](NodeId node) { forget(node); });
+    // A verdict for an older base can leave part of the chain alive. Deepest first keeps ancestors more
+    // recent.
+    for (std::size_t index = in_flight_.size(); index-- > 0;) {
+      const NodeId node = in_flight_[index];
+      const auto slot = tree_[node].slot;
+      if (tree_[node].live && slot && !cache_.holds_context(*slot) &&
+          cache_.ring().state(*slot) == SlotState::kPinned) {
+        cache_.unpin(*slot);
+      }
+    }
+    in_flight_.clear();
+    expanded_ = 0;
+    for (const NodeId node : tree_.live()) {
+      if (tree_[node].slot && node != tree_.root()) {
+        ++expanded_;
+      }
+    }
+  } else {
+    drop_tree();
+    tree_.reset(committed_.back(), position_of(committed_.size() - 1));
+    expanded_ = 0;
+  }
+  recovery.ready = ready();
+  recovery.microseconds = seconds_since(start) * 1e6;
+  return recovery;
+}
+
+}  // namespace acespec

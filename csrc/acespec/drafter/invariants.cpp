@@ -1,0 +1,73 @@
+// Snapshot and the invariant checker: kept apart from the working code, which never calls them.
+#include <algorithm>
+
+#include "acespec/drafter/drafter.h"
+
+namespace acespec {
+
+DrafterSnapshot Drafter::snapshot() const {
+  DrafterSnapshot result;
+  result.cache = cache_.snapshot();
+  result.committed = committed_.size();
+  result.pending = pending();
+  for (const NodeId id : tree_.live()) {
+    const TokenTree::Node& node = tree_[id];
+    result.nodes.push_back({id, node.parent, node.token, node.position, node.log_weight,
+                            node.slot.has_value(),
+                            std::find(in_flight_.begin(), in_flight_.end(), id) != in_flight_.end()});
+  }
+  const auto root = std::ranges::find(result.nodes, tree_.root(), &DrafterSnapshot::Node::id);
+  std::iter_swap(result.nodes.begin(), root);
+  return result;
+}
+
+std::vector<std::string> Drafter::check() const {
+  std::vector<std::string> faults = check_cache(cache_.snapshot());
+  const auto expect = [&faults](bool ok, const std::string& what) {
+    if (!ok) {
+      faults.push_back(what);
+    }
+  };
+  expect(committed_.size() <= limit_, "more tokens are committed than the context holds");
+  expect(cache_.paths().size() + 1 == tree_.size(), "path links differ from the nodes below the root");
+  for (const KvSlot slot : context_slots_) {
+    expect(cache_.holds_context(slot), "a committed token's slot is not held as context");
+  }
+
+  std::size_t owned = 0;
+  const std::vector<KvSlot> order = cache_.ring().eviction_order();
+  const auto age = [&order](KvSlot slot) {  // larger: used more recently; pinned: never evicted
+    const auto at = std::ranges::find(order, slot);
+    return at == order.end() ? order.size() : static_cast<std::size_t>(at - order.begin());
+  };
+  for (const NodeId id : tree_.live()) {
+    const TokenTree::Node& node = tree_[id];
+    const std::string name = "node " + std::to_string(id.value());
+    if (id == tree_.root()) {
+      expect(node.slot.has_value() == (pending() == 0),
+             name + ": the root is expanded iff nothing is pending");
+      expect(node.position.index() + 1 == committed_.size(),
+             name + ": the root is not the last committed token");
+      expect(node.token == committed_.back(), name + ": the root holds another token than was committed");
+      continue;
+    }
+    const TokenTree::Node& parent = tree_[node.parent];
+    expect(parent.live && parent.slot.has_value(), name + " hangs from a node that is not expanded");
+    expect(node.position.value() == parent.position.value() + 1,
+           name + " is not one position below its parent");
+    expect(node.log_weight <= parent.log_weight, name + " is likelier than its parent");
+    expect(cache_.find(node.parent, node.token) == id, name + " is not found by its path");
+    if (node.slot) {
+      ++owned;
+      expect(cache_.ring().owner(*node.slot) == id, name + " does not own its slot");
+      expect(!cache_.holds_context(*node.slot), name + " holds a committed token's slot");
+      expect(node.parent == tree_.root() || age(*parent.slot) >= age(*node.slot),
+             name + " was used more recently than its parent");
+    }
+  }
+  expect(owned + context_slots_.size() == cache_.ring().evictable() + cache_.ring().pinned(),
+         "a slot in use belongs to nobody");
+  return faults;
+}
+
+}  // namespace acespec
