@@ -113,8 +113,9 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
 
 
 async def _write(websocket: WebSocket, outgoing: asyncio.Queue[bytes | _End]) -> None:
-    """Sends what the queue holds, in order, until its end. An edge that does not read answers no pings either, and
-    is cut off by the server's ping time-out; that bounds the queue."""
+    """Sends what the queue holds, in order, until its end. An edge that does not read answers no pings
+    either, and is cut off by the server's ping time-out; that bounds the queue.
+    """
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         while not isinstance(item := await outgoing.get(), _End):
             await websocket.send_bytes(item)

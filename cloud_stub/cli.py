@@ -31,7 +31,9 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="float32 (cpu), bfloat16 (cuda) or float16.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8443,
-    token_file: Annotated[Path | None, typer.Option(help="File with the bearer token edges must show.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token edges must show.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the model.")] = None,
@@ -66,13 +68,15 @@ def serve(
 
 
 def parse_pacing(text: str) -> Pacing:
-    """"150,1" (or "150") as milliseconds per forward and per node. Raises UsageError."""
+    """ "150,1" (or "150") as milliseconds per forward and per node. Raises UsageError."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if not 1 <= len(numbers) <= 2 or not all(0 <= number < 60_000 for number in numbers):
-        raise UsageError(f"emulate_verify_ms is {text!r}: BASE,PER_NODE in milliseconds would be right, as in 150,1")
+        raise UsageError(
+            f"emulate_verify_ms is {text!r}: BASE,PER_NODE in milliseconds would be right, as in 150,1"
+        )
     return Pacing(*numbers)
 
 

@@ -162,7 +162,9 @@ class Connection:
     def _conclude(
         self, asked: Start | Verify, ruling: Ruling, nodes: int, started: float, busy: float = 0.0
     ) -> None:
-        """Pads the forward that began at ``started`` and reports; ``busy``: seconds of forwards before it."""
+        """Pads the forward that began at ``started`` and reports; ``busy``: seconds of forwards before
+        it.
+        """
         self._service.scheduler.pad(started, nodes)
         now = time.monotonic()
         forward = busy + now - started

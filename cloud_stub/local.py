@@ -57,7 +57,8 @@ class LocalLink:
 def connect(
     model: str | Verifier, *, emulate_verify_ms: tuple[float, float] = (0.0, 0.0), **options: Any
 ) -> LocalLink:
-    """Loads ``model`` (as ``load_verifier`` does, with its ``options``; or a verifier as it is) and connects to it.
+    """Loads ``model`` (as ``load_verifier`` does, with its ``options``; or a verifier as it is) and
+    connects to it.
 
     ``emulate_verify_ms``: shortest time of a forward, base and per node, in milliseconds.
     """

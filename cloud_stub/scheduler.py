@@ -17,7 +17,9 @@ Units = Generator[None, None, None]
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Shortest time of a forward, in milliseconds: ``base + per_node * nodes``. Stands in for a larger target."""
+    """Shortest time of a forward, in milliseconds: ``base + per_node * nodes``. Stands in for a larger
+    target.
+    """
 
     base_ms: float = 0.0
     per_node_ms: float = 0.0
@@ -28,7 +30,9 @@ class Pacing:
 
 
 class Job:
-    """A piece of queued work. ``cancel`` may be called from any thread; the unit that runs is not interrupted."""
+    """A piece of queued work. ``cancel`` may be called from any thread; the unit that runs is not
+    interrupted.
+    """
 
     def __init__(self, units: Units) -> None:
         self.units = units
@@ -40,8 +44,9 @@ class Job:
 
 
 class Scheduler:
-    """First come, first served, by unit. A session has at most one job queued, and a job goes to the back of the
-    queue after every unit, so sessions take turns and a long prompt delays nobody by more than one chunk.
+    """First come, first served, by unit. A session has at most one job queued, and a job goes to the back
+    of the queue after every unit, so sessions take turns and a long prompt delays nobody by more than one
+    chunk.
 
     Thread-safe. A unit that raises ends its job and is logged; the worker goes on.
     """
@@ -69,13 +74,17 @@ class Scheduler:
         return len(self._queue)
 
     def pad(self, started: float, nodes: int) -> None:
-        """Called by a unit: sleeps until the pacing's time for ``nodes`` nodes has passed since ``started``."""
+        """Called by a unit: sleeps until the pacing's time for ``nodes`` nodes has passed since
+        ``started``.
+        """
         remaining = started + self.pacing.seconds(nodes) - time.monotonic()
         if remaining > 0:
             self._stopping.wait(remaining)
 
     def close(self, timeout: float = 30.0) -> bool:
-        """Drops what is queued, lets the running unit end, and says whether it did within ``timeout`` seconds."""
+        """Drops what is queued, lets the running unit end, and says whether it did within ``timeout``
+        seconds.
+        """
         with self._changed:
             self._stopping.set()
             self._queue.clear()

@@ -23,7 +23,8 @@ _SHUTDOWN_TIMEOUT = 5
 class Listener:
     """Where to listen and who may come in. ``port`` 0 takes a free one; ``token`` None lets everybody in.
 
-    Raises UsageError when others than this machine can reach ``host`` and there is no token, and for half a TLS pair.
+    Raises UsageError when others than this machine can reach ``host`` and there is no token, and for half
+    a TLS pair.
     """
 
     host: str = "127.0.0.1"
@@ -35,8 +36,8 @@ class Listener:
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):
             raise UsageError(
-                f"host is {self.host!r}, which others can reach, and there is no token file: anybody could use "
-                "this model. Give --token-file, or listen on 127.0.0.1"
+                f"host is {self.host!r}, which others can reach, and there is no token file: anybody could "
+                "use this model. Give --token-file, or listen on 127.0.0.1"
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("TLS needs both a certificate and its key: give --tls-cert and --tls-key")
@@ -50,12 +51,15 @@ class Listener:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((self.host, self.port), family=family)
         except OSError as error:
-            raise UsageError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
+            raise UsageError(
+                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
+            ) from error
 
 
 class CloudServer(uvicorn.Server):
-    """Serves a service over HTTP and WebSocket until told to exit. Messages are small and binary, so compression is
-    off; a dead link is found by pings within their interval and time-out together (15 s)."""
+    """Serves a service over HTTP and WebSocket until told to exit. Messages are small and binary, so
+    compression is off; a dead link is found by pings within their interval and time-out together (15 s).
+    """
 
     def __init__(
         self, service: Service, listener: Listener, *, on_ready: Callable[[str], None] = lambda address: None
@@ -81,7 +85,9 @@ class CloudServer(uvicorn.Server):
         )
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens and serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set."""
+        """Listens and serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is
+        set.
+        """
         super().run(sockets or [self._listener.bind()])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -50,8 +50,8 @@ class Service:
     def connect(self, send: Callable[[bytes], None], hang_up: Callable[[str], None]) -> Connection:
         """Takes in a new connection.
 
-        ``send`` and ``hang_up`` are called from any thread, must not block, and must not call back. One session too
-        many is told to come back later and hung up on.
+        ``send`` and ``hang_up`` are called from any thread, must not block, and must not call back. One
+        session too many is told to come back later and hung up on.
         """
         session = Session(self.target, secrets.token_bytes(16), time.monotonic())
         connection = Connection(self, session, send, hang_up, self._forget)

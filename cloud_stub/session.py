@@ -1,7 +1,8 @@
-"""The server's half of a session, without I/O: decoded messages, rulings and the time go in, actions come out.
+"""The server's half of a session, without I/O: decoded messages, rulings and the time go in, actions come
+out.
 
-One session is one connection; it runs one request at a time, and of a request at most one piece of model work at a
-time. The committed tokens held here are the truth for both sides.
+One session is one connection; it runs one request at a time, and of a request at most one piece of model
+work at a time. The committed tokens held here are the truth for both sides.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ class Phase(enum.Enum):
 
 @dataclass(slots=True)
 class _Request:
-    """A running request. ``attempt``: the work in progress, if any. ``last_round``: of the newest draft received;
-    ``answered_round``: of the newest one answered, which is what verdicts that answer none repeat.
+    """A running request. ``attempt``: the work in progress, if any. ``last_round``: of the newest draft
+    received; ``answered_round``: of the newest one answered, which is what verdicts that answer none
+    repeat.
     """
 
     number: int
@@ -96,7 +98,9 @@ class _Request:
 
 
 class Session:
-    """Not thread-safe. Every method returns the actions to carry out, in order; time is in monotonic seconds."""
+    """Not thread-safe. Every method returns the actions to carry out, in order; time is in monotonic
+    seconds.
+    """
 
     def __init__(self, target: Target, session_key: bytes, now: float) -> None:
         self.phase = Phase.GREETING
@@ -185,7 +189,8 @@ class Session:
         if hello.version != _core.PROTOCOL_VERSION:
             return self._fail(
                 _FaultCode.version,
-                f"the edge speaks protocol {hello.version}, this cloud {_core.PROTOCOL_VERSION}: update the older",
+                f"the edge speaks protocol {hello.version}, this cloud {_core.PROTOCOL_VERSION}: "
+                "install matching versions",
             )
         if hello.tokenizer != self._target.fingerprint:
             return self._fail(_FaultCode.tokenizer, self._target.describe_mismatch(hello))
@@ -209,7 +214,11 @@ class Session:
 
     def _draft(self, draft: _core.Draft, now: float) -> list[Action]:
         request = self._request
-        if request is None or draft.request != request.number or not is_newer(draft.round, request.last_round):
+        if (
+            request is None
+            or draft.request != request.number
+            or not is_newer(draft.round, request.last_round)
+        ):
             return []
         committed, prompt = len(request.committed), request.terms.prompt_length
         if not prompt <= draft.base <= committed:
@@ -262,7 +271,9 @@ class Session:
         return []
 
     def _fit(self, request: _Request, draft: PendingDraft) -> Attempt | None:
-        """What is left of the draft and may still be committed: a node too deep for the end is not verified."""
+        """What is left of the draft and may still be committed: a node too deep for the end is not
+        verified.
+        """
         left = match(request.committed[draft.base :], draft.tokens, draft.parents)
         if left is None:
             return None

@@ -15,7 +15,9 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``vocabulary``: drawable ids. Times in seconds. ``max_waiting``: drafts of a request that may queue up."""
+    """``vocabulary``: drawable ids. Times in seconds. ``max_waiting``: drafts of a request that may queue
+    up.
+    """
 
     name: str
     vocabulary: int
@@ -30,8 +32,9 @@ class Target:
 
     @property
     def limits(self) -> _core.Limits:
-        """Limits for the codec: generous for prompts, so that one too long for the target gets an answer that says
-        so instead of a broken connection."""
+        """Limits for the codec: generous for prompts, so that one too long for the target gets an answer
+        that says so instead of a broken connection.
+        """
         max_prompt = max(131072, self.max_context)
         return _core.Limits(max_bytes=8 * max_prompt, max_nodes=self.max_nodes, max_prompt=max_prompt)
 
@@ -52,16 +55,14 @@ class Target:
             raise UsageError("Open.prompt is empty: at least one token is needed (a BOS token will do)")
         if length >= self.max_context:
             raise UsageError(
-                f"Open.prompt has {length} tokens: {self.name} holds {self.max_context} tokens of prompt and output, "
-                f"so at most {self.max_context - 1} of prompt"
+                f"Open.prompt has {length} tokens: {self.name} holds {self.max_context} of prompt and output "
+                f"together, so at most {self.max_context - 1} of prompt"
             )
         if request.max_tokens == 0:
             raise UsageError("Open.max_tokens is 0: at least 1 would be right")
         self.check_tokens("Open.prompt", request.prompt)
         request.rules.validate()
-        return Terms(
-            request.rules, frozenset(request.stop_ids), length, request.max_tokens, self.max_context
-        )
+        return Terms(request.rules, frozenset(request.stop_ids), length, request.max_tokens, self.max_context)
 
     def check_tokens(self, field: str, tokens: Sequence[int]) -> None:
         """Raises UsageError naming the first token that is not in the vocabulary."""

@@ -1,8 +1,8 @@
 """What a target model must offer to be served.
 
-Between calls a handle that has committed tokens ``c[0..n-1]`` holds the KV of all but the last one, the *tip*: its
-logits are not known yet. A verification therefore forwards ``[tip, nodes...]`` at once, and the row of the tip
-decides about the first level of the tree.
+Between calls a handle that has committed tokens ``c[0..n-1]`` holds the KV of all but the last one, the
+*tip*: its logits are not known yet. A verification therefore forwards ``[tip, nodes...]`` at once, and
+the row of the tip decides about the first level of the tree.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Handle(Protocol):
     def verify(self, tip: int, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
         """Logits after the tip and after each node, float32 [1 + len(tokens), V], from one forward.
 
-        ``parents``: index into ``tokens`` per node, -1 for children of the tip; parents come first. A node sees the
-        context, the tip and its own ancestors. Must be followed by ``keep``.
+        ``parents``: index into ``tokens`` per node, -1 for children of the tip; parents come first. A
+        node sees the context, the tip and its own ancestors. Must be followed by ``keep``.
         """
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commits the KV of the tip and of the nodes in ``path`` (from the first level down), drops the rest.
+        """Commits the KV of the tip and of the nodes in ``path`` (from the first level down), drops the
+        rest.
 
         The cost does not depend on the length of the context.
         """

@@ -1,13 +1,16 @@
-"""A transformers model with the weights of an opened ``Source`` (GGUF files), dequantised into plain matrices."""
+"""A transformers model with the weights of an opened ``Source`` (GGUF files), dequantised into plain
+matrices.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from acespec_edge.export import architecture as names
 from acespec_edge.export.architecture import ModelSpec, Source, layer_tensor
@@ -36,10 +39,9 @@ _ROTATED = {names.Q, names.K, names.Q_BIAS, names.K_BIAS, names.Q_NORM, names.K_
 def build_model(source: Source, dtype: torch.dtype) -> PreTrainedModel:
     """The model on the CPU, in ``dtype``. Raises UsageError when the source lacks a tensor."""
     spec = source.spec
+    factory: Any = AutoModelForCausalLM
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            _config(spec), attn_implementation="sdpa", trust_remote_code=False
-        )
+        model = factory.from_config(_config(spec), attn_implementation="sdpa", trust_remote_code=False)
     weights = {name: torch.from_numpy(values).to(dtype) for name, values in _weights(source)}
     model.load_state_dict(weights, strict=False, assign=True)
     if spec.tied_head:
@@ -49,10 +51,11 @@ def build_model(source: Source, dtype: torch.dtype) -> PreTrainedModel:
     model.model.rotary_emb = rotary
     missing = [name for name, value in model.state_dict().items() if value.is_meta]
     assert not missing, missing
-    return model
+    built: PreTrainedModel = model
+    return built
 
 
-def _config(spec: ModelSpec) -> AutoConfig:
+def _config(spec: ModelSpec) -> PreTrainedConfig:
     values: dict[str, object] = {
         "vocab_size": spec.logits_width,
         "hidden_size": spec.hidden,
@@ -83,4 +86,3 @@ def _weights(source: Source) -> Iterator[tuple[str, NDArray[np.float32]]]:
             if spec.interleaved_rope and ours in _ROTATED:
                 values = half_order(values, spec.head_dim)
             yield f"model.layers.{layer}.{theirs}", values
-

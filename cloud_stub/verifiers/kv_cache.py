@@ -10,20 +10,23 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 _FIRST_CAPACITY = 256
 
 
-class TailLayer(CacheLayerMixin):  # type: ignore[misc]
-    """Keys and values of one layer, ``[1, heads, capacity, head_dim]``; the first ``length`` rows are in use.
+class TailLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """Keys and values of one layer, ``[1, heads, capacity, head_dim]``; the first ``length`` rows are in
+    use.
 
     Appending writes in place and hands out views of the used part. ``keep`` moves rows of the tail only.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.length = 0
+        self.device = torch.device("cpu")
         self._key_buffer: torch.Tensor | None = None
         self._value_buffer: torch.Tensor | None = None
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Called by ``update`` with the first states: their shape, type and device are the buffers'."""
+        self.device = key_states.device
         self._key_buffer = _grown(None, key_states, _FIRST_CAPACITY)
         self._value_buffer = _grown(None, value_states, _FIRST_CAPACITY)
         self.is_initialized = True
@@ -49,8 +52,9 @@ class TailLayer(CacheLayerMixin):  # type: ignore[misc]
         return self.keys, self.values
 
     def keep(self, start: int, rows: torch.Tensor | None, count: int) -> None:
-        """Keeps rows ``0..start-1`` and then ``count`` rows: those in ``rows`` (absolute, ascending), or, when it is
-        None, the ones that already follow."""
+        """Keeps rows ``0..start-1`` and then ``count`` rows: those in ``rows`` (absolute, ascending), or,
+        when it is None, the ones that already follow.
+        """
         if self._key_buffer is None or self._value_buffer is None:
             return
         end = start + count
@@ -72,16 +76,17 @@ class TailLayer(CacheLayerMixin):  # type: ignore[misc]
         return -1
 
 
-class TailCache(Cache):  # type: ignore[misc]
+class TailCache(Cache):
     """One ``TailLayer`` per layer of the model, moved together."""
 
     def __init__(self, layers: int) -> None:
-        super().__init__(layers=[TailLayer() for _ in range(layers)])
+        self.tails = [TailLayer() for _ in range(layers)]
+        super().__init__(layers=[*self.tails])
 
     @property
     def length(self) -> int:
         """Tokens whose KV is held."""
-        return int(self.layers[0].length)
+        return self.tails[0].length
 
     @torch.inference_mode()
     def keep(self, start: int, path: list[int]) -> None:
@@ -91,9 +96,9 @@ class TailCache(Cache):  # type: ignore[misc]
         """
         rows: torch.Tensor | None = None
         if path != list(range(len(path))):
-            device = self.layers[0].keys.device
-            rows = torch.tensor([start + node for node in path], dtype=torch.long, device=device)
-        for layer in self.layers:
+            absolute = [start + node for node in path]
+            rows = torch.tensor(absolute, dtype=torch.long, device=self.tails[0].device)
+        for layer in self.tails:
             layer.keep(start, rows, len(path))
 
 

@@ -29,9 +29,10 @@ def load_verifier(
 ) -> TorchVerifier:
     """Loads a name from the registry, a model folder, a .gguf file (dequantised) or a Hugging Face id.
 
-    ``device``: "cpu" or "cuda"; cuda where there is one unless told otherwise. ``dtype``: a key of ``DTYPES``;
-    float32 on the CPU, bfloat16 on cuda. ``threads``: of the CPU. Weights come from safetensors or GGUF only, and no
-    code of the model's is run. Raises UsageError for options that cannot be, LinkError when a download fails.
+    ``device``: "cpu" or "cuda"; cuda where there is one unless told otherwise. ``dtype``: a key of
+    ``DTYPES``; float32 on the CPU, bfloat16 on cuda. ``threads``: of the CPU. Weights come from
+    safetensors or GGUF only, and no code of the model's is run. Raises UsageError for options that cannot
+    be, LinkError when a download fails.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda" and not torch.cuda.is_available():
@@ -62,7 +63,9 @@ def load_verifier(
 def _load_folder(folder: Path, dtype: torch.dtype) -> tuple[Any, Vocabulary]:
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
-        raise UsageError(f"{folder}: there is no tokenizer.json; a folder with a fast tokenizer would be right")
+        raise UsageError(
+            f"{folder}: there is no tokenizer.json; a folder with a fast tokenizer would be right"
+        )
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder,

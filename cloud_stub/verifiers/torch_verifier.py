@@ -18,7 +18,8 @@ from cloud_stub.verifiers.kv_cache import TailCache
 class TorchVerifier:
     """Serves a causal language model of transformers. All calls from one thread.
 
-    The model's attention must be full (no sliding window): a tree mask says who sees whom, whatever the layer.
+    The model's attention must be full (no sliding window): a tree mask says who sees whom, whatever the
+    layer.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class TorchVerifier:
         return TorchHandle(self, TailCache(self._layers))
 
     def warm_up(self) -> None:
-        """One prefill and one verification, so that the first request does not pay for allocations and kernels."""
+        """One prefill and one verification, so that the first request does not pay for allocations and
+        kernels.
+        """
         handle = self.open()
         handle.prefill([0, 0])
         handle.verify(0, [0, 0], [ROOT, ROOT])
@@ -118,7 +121,9 @@ class TorchHandle:
     ) -> Rows:
         cache = self._open_cache()
         if cache.length != self._committed:
-            raise EngineError(f"{cache.length} rows of KV for {self._committed} tokens: keep must follow verify")
+            raise EngineError(
+                f"{cache.length} rows of KV for {self._committed} tokens: keep must follow verify"
+            )
         return self._verifier.forward(tokens, positions, mask, cache, rows)
 
     def _open_cache(self) -> TailCache:
@@ -128,7 +133,9 @@ class TorchHandle:
 
 
 def tree_mask(parents: Sequence[int]) -> torch.Tensor:
-    """Bool [1 + n, 1 + n]: who sees whom among the tip (row 0) and the nodes; a node sees its ancestors and itself."""
+    """Bool [1 + n, 1 + n]: who sees whom among the tip (row 0) and the nodes; a node sees its ancestors
+    and itself.
+    """
     size = 1 + len(parents)
     mask = torch.zeros((size, size), dtype=torch.bool)
     mask[0, 0] = True
@@ -144,5 +151,11 @@ def _require_full_attention(config: Any, name: str) -> None:
     if getattr(config, "use_sliding_window", True) is False:
         window = None
     if kinds - {"full_attention"} or (not kinds and window):
-        what = f"layers of type {', '.join(sorted(kinds - {'full_attention'}))}" if kinds else f"a window of {window}"
-        raise UsageError(f"{name} has {what}: only models with full attention in every layer can verify a tree")
+        what = (
+            f"layers of type {', '.join(sorted(kinds - {'full_attention'}))}"
+            if kinds
+            else f"a window of {window}"
+        )
+        raise UsageError(
+            f"{name} has {what}: only models with full attention in every layer can verify a tree"
+        )

@@ -23,9 +23,9 @@ _ROUND_MODULUS: Final = 1 << 16
 class Match:
     """What is left of a draft once the tokens committed since its base have walked down its tree.
 
-    ``nodes``: indices into the draft, ascending, of the nodes still open. ``tokens`` and ``parents`` describe
-    the same nodes renumbered 0..len-1, with ``ROOT`` for children of the last committed token. All three are
-    empty for a plain step (a draft without nodes on the current base).
+    ``nodes``: indices into the draft, ascending, of the nodes still open. ``tokens`` and ``parents``
+    describe the same nodes renumbered 0..len-1, with ``ROOT`` for children of the last committed token.
+    All three are empty for a plain step (a draft without nodes on the current base).
     """
 
     nodes: list[int]
@@ -36,9 +36,8 @@ class Match:
 def match(committed_since_base: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> Match | None:
     """Returns what remains of the tree ``tokens``/``parents`` below ``committed_since_base``.
 
-    ``None`` means the draft is dropped without an answer: the committed tokens left its tree, or used up all
-    of it.
-    O(nodes + committed). Among siblings of one token the first counts.
+    ``None`` means the draft is dropped without an answer: the committed tokens left its tree, or used up
+    all of it. O(nodes + committed). Among siblings of one token the first counts.
     """
     root = ROOT
     start = 0
@@ -104,7 +103,8 @@ def parents_from_offsets(count: int, offsets: Sequence[int]) -> list[int]:
 def offsets_from_parents(parents: Sequence[int]) -> list[int]:
     """The wire's ``parent_offsets`` for parent indices; empty for a chain.
 
-    Raises ValueError when a parent does not come before its child or is more than ``MAX_OFFSET`` nodes away.
+    Raises ValueError when a parent does not come before its child or is more than ``MAX_OFFSET`` nodes
+    away.
     """
     if all(parent == node - 1 for node, parent in enumerate(parents)):
         return []

@@ -27,7 +27,9 @@ def tiny_vocabulary(size: int = 16, *, swap: bool = False) -> Vocabulary:
     ids = list(range(size))
     if swap:
         ids[-1], ids[-2] = ids[-2], ids[-1]
-    tokenizer = Tokenizer(models.BPE(vocab=dict(zip(itertools.islice(BYTE_OF, size), ids, strict=True)), merges=[]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab=dict(zip(itertools.islice(BYTE_OF, size), ids, strict=True)), merges=[])
+    )
     tokenizer.decoder = decoders.ByteLevel()
     return Vocabulary.from_tokenizer_json(tokenizer.to_str())
 
@@ -163,7 +165,9 @@ class Client:
         return self.take() if self.inbox else None
 
     def draft(self, round: int, tokens: Sequence[int], *, run: bool = True, **fields: Any) -> Any:
-        """Sends a draft on everything committed so far unless ``base`` says otherwise; returns the answer, if any."""
+        """Sends a draft on everything committed so far unless ``base`` says otherwise; returns the
+        answer, if any.
+        """
         fields = {"request": 1, "base": len(self.committed), "round": round, "tokens": list(tokens)} | fields
         message = _core.Draft(**fields)
         self.drafts[round] = message

@@ -215,7 +215,9 @@ def test_g4_a_sliding_window_is_refused_at_load() -> None:
     model = MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=32))
     with pytest.raises(UsageError, match="window of 32"):
         TorchVerifier(model, tiny_vocabulary(SIZE), name="mistral")
-    windowed = Qwen2ForCausalLM(Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=32, max_window_layers=1))
+    windowed = Qwen2ForCausalLM(
+        Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=32, max_window_layers=1)
+    )
     with pytest.raises(UsageError, match="sliding_attention"):
         TorchVerifier(windowed, tiny_vocabulary(SIZE), name="qwen2")
 
