@@ -4,6 +4,7 @@
 #   make demo PAIR=qwen2.5-coder    the real pair instead of the small one
 PYTHON ?= python3
 PAIR ?= smollm2
+WERROR ?= OFF
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,10 +47,10 @@ sanitize: $(STAMP) ## the C++ tests under the address and undefined-behaviour sa
 
 NATIVE ?= native core
 native: $(STAMP) ## the native module, next to the Python sources
-	@$(STEP) '$(NATIVE)' $(LOGS)/native.log bash tools/native.sh dev -DACESPEC_BUILD_TESTS=OFF
+	@$(STEP) '$(NATIVE)' $(LOGS)/native.log bash tools/native.sh dev -DACESPEC_WERROR=$(WERROR) -DACESPEC_BUILD_TESTS=OFF
 
 native-tests: $(STAMP)
-	@$(STEP) '$(NATIVE)' $(LOGS)/native.log bash tools/native.sh dev -DACESPEC_BUILD_TESTS=ON
+	@$(STEP) '$(NATIVE)' $(LOGS)/native.log bash tools/native.sh dev -DACESPEC_WERROR=$(WERROR) -DACESPEC_BUILD_TESTS=ON
 
 ENVIRONMENT ?= environment
 $(STAMP): pyproject.toml constraints.txt tools/environment.sh
