@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.drafting import Drafter, load_drafter
@@ -48,20 +49,20 @@ class EdgeRuntime:
         width: int = 8,
         cache_mb: int = 32,
         context: int = 2048,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         drafter: Drafter | None = None,
     ) -> None:
-        """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does it
-        then.
+        """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does
+        it then.
 
-        ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a verifier in this
-        process that serves ``target``, or a function that opens a Link. ``token_file``: holds the bearer
-        token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``: "auto"
-        speculates, "cloud" streams from the target alone, "edge" runs the drafter alone. ``threads``: of the
-        drafter. ``draft_length``: drafted tokens sent at once, at most. ``width``: tree nodes in one forward.
-        ``cache_mb``: MiB of keys and values for branches. ``context``: tokens the drafter holds; beyond it
-        the target goes on alone. ``timeout``: seconds of silence after which the cloud counts as lost.
-        ``drafter``: used instead of the bundle's own model.
+        ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a verifier in
+        this process that serves ``target``, or a function that opens a Link. ``token_file``: holds the
+        bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``:
+        "auto" speculates, "cloud" streams from the target alone, "edge" runs the drafter alone.
+        ``threads``: of the drafter. ``draft_length``: drafted tokens sent at once, at most. ``width``:
+        tree nodes in one forward. ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
+        the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
+        the cloud counts as lost. ``drafter``: used instead of the bundle's own model.
 
         Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
         misbehaves, EngineError when the model does not load.
@@ -76,6 +77,9 @@ class EdgeRuntime:
         ):
             if value < least:
                 raise UsageError(f"{name} is {value}: it must be {least} or more")
+        longest = _core.Limits().max_nodes
+        if draft_length > longest:
+            raise UsageError(f"draft_length is {draft_length}: a draft holds {longest} tokens at most")
         if not timeout > 0:
             raise UsageError(f"timeout is {timeout}: it must be above 0 seconds")
         self._bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(Path(bundle))

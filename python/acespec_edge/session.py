@@ -51,8 +51,9 @@ _RECEIVING: Final = {
     (State.CANCELLING, _core.Fault): State.IDLE,
     (State.CANCELLING, _core.Close): State.CLOSED,
 }
-"""What may arrive when, and where it leads. All else is the peer's. A finishing verdict leads to IDLE, and a
-fault of the session (request 0) to CLOSED."""
+"""What may arrive when, and where it leads. All else is the peer's. A finishing verdict leads to IDLE,
+and a fault of the session (request 0) to CLOSED.
+"""
 
 _RTT_GAIN: Final = 1 / 8
 """Weight of a new sample in the smoothed round trip (RFC 6298)."""
@@ -67,7 +68,9 @@ class Welcomed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The sequence grew by ``tokens``, the first ``accepted`` of them out of the draft that was in flight."""
+    """The sequence grew by ``tokens``, the first ``accepted`` of them out of the draft that was in
+    flight.
+    """
 
     tokens: list[int]
     accepted: int
@@ -81,9 +84,9 @@ Event = Welcomed | Committed
 class EdgeSession:
     """One connection's protocol state: one request at a time, one draft in flight at a time.
 
-    Everything that arrives is checked against what was sent before any of it is used. Raises UsageError for a
-    call that the state does not allow, PeerError for a message that the protocol does not allow. Not
-    thread-safe.
+    Everything that arrives is checked against what was sent before any of it is used. Raises UsageError
+    for a call that the state does not allow, PeerError for a message that the protocol does not allow.
+    Not thread-safe.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ class EdgeSession:
         self._round = self._answered = 0
         self._next_node = 1
         self._cloud_runs_free = free_run
-        self._in_flight = SentDraft(0, 1, [], free_run, at)
+        self._in_flight = SentDraft(0, 1, [], free_run, at, opening=True)
         return frame
 
     def draft(self, tokens: Sequence[int], *, at: float, free_run: bool = False) -> bytes:
@@ -291,13 +294,13 @@ class EdgeSession:
         counters.verify += 1e-6 * verdict.verify_us
         if sent is None:
             return
-        if sent.round != 0 and not sent.free_run:
+        if not sent.opening and not sent.free_run:
             counters.rounds += 1
             counters.accepted += accepted
             counters.committed += committed
         sample = max(0.0, at - sent.at - 1e-6 * (verdict.queue_us + verdict.verify_us))
         # An Open carries the whole prompt, so its time only stands in until a draft has been measured.
-        rough = sent.round == 0
+        rough = sent.opening
         if self.rtt is None or (self._rtt_is_rough and not rough):
             self.rtt, self._rtt_is_rough = sample, rough
         elif self._rtt_is_rough == rough:

@@ -55,8 +55,9 @@ class Link(Protocol):
         """Raises LinkError when the link is gone or takes nothing for too long."""
 
     def receive(self, timeout: float) -> Received | None:
-        """The next message; None when none came within ``timeout`` seconds. Raises LinkError when the link is
-        gone and everything that arrived before has been handed out."""
+        """The next message; None when none came within ``timeout`` seconds. Raises LinkError when the
+        link is gone and everything that arrived before has been handed out.
+        """
 
     def close(self) -> None:
         """Ends the link and its threads; never raises."""
@@ -69,14 +70,11 @@ Connector = Callable[[], Link]
 class WebSocketLink:
     """A Link over a WebSocket, with a thread of its own that stamps arrivals however busy the caller is."""
 
-    def __init__(
-        self, opening: contextlib.AbstractContextManager[ClientConnection], where: str, timeout: float
-    ) -> None:
-        """Enters ``opening`` and owns the connection it yields. ``where`` names the peer in messages;
-        ``timeout``: seconds that sent bytes may stay unacknowledged."""
+    def __init__(self, opening: contextlib.AbstractContextManager[ClientConnection], where: str) -> None:
+        """Enters ``opening`` and owns the connection it yields. ``where`` names the peer in messages."""
         self._stack = contextlib.ExitStack()
         self._socket = self._stack.enter_context(opening)
-        _bound_sends(self._socket.socket, timeout)
+        _bound_sends(self._socket.socket)
         self._where = where
         self._inbox: queue.SimpleQueue[Received | LinkError] = queue.SimpleQueue()
         self._lost: LinkError | None = None
@@ -136,9 +134,10 @@ class WebSocketLink:
 def connect(url: str, *, token: str | None = None, ca: Path | None = None, timeout: float = 10.0) -> Link:
     """Opens a WebSocket link to ``url`` (``wss://host[:port]/path``, or ``ws://`` in trusted networks).
 
-    ``token``: bearer token for the Authorization header. ``ca``: PEM file of a private certificate authority,
-    used instead of the system's. TLS is 1.2 or newer and always verified. ``timeout``: seconds for the whole
-    opening. Raises UsageError for a bad address, file or token, LinkError when the cloud cannot be reached.
+    ``token``: bearer token for the Authorization header. ``ca``: PEM file of a private certificate
+    authority, used instead of the system's. TLS is 1.2 or newer and always verified. ``timeout``: seconds
+    for the whole opening. Raises UsageError for a bad address, file or token, LinkError when the cloud
+    cannot be reached.
     """
     from websockets.exceptions import InvalidStatus, WebSocketException
     from websockets.sync.client import connect as open_websocket
@@ -164,7 +163,7 @@ def connect(url: str, *, token: str | None = None, ca: Path | None = None, timeo
             close_timeout=_CLOSE_TIMEOUT,
             **options,
         )
-        return WebSocketLink(opening, where, timeout)
+        return WebSocketLink(opening, where)
     except InvalidStatus as error:
         raise _refusal(where, error.response.status_code) from error
     except ssl.SSLError as error:
@@ -234,13 +233,13 @@ def _tls_context(ca: Path | None) -> ssl.SSLContext:
     return context
 
 
-def _bound_sends(sock: socket.socket, timeout: float) -> None:
+def _bound_sends(sock: socket.socket) -> None:
     """Has the kernel give the connection up when sent bytes stay unacknowledged, so that no send blocks for
     ever."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # It may be closed again already; then reading tells, after what arrived before.
         with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(1e3 * timeout)))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1e3 * _KEEPALIVE_TIMEOUT))
 
 
 def _refusal(where: str, status: int) -> LinkError:

@@ -29,6 +29,7 @@ class SentDraft:
     tokens: list[int]
     free_run: bool
     at: float
+    opening: bool = False
     since: list[int] = field(default_factory=list)
 
     def rest(self) -> Match | None:
@@ -53,8 +54,9 @@ def accepted_path(sent: SentDraft | None, verdict: _core.Verdict) -> list[int]:
 
 
 def check_tokens(tokens: Sequence[int], finish: _core.Finish, terms: Terms, generated: int) -> None:
-    """Raises PeerError when a verdict may not commit ``tokens`` after ``generated`` output tokens, or not end
-    so."""
+    """Raises PeerError when a verdict may not commit ``tokens`` after ``generated`` output tokens, or not
+    end so.
+    """
     none, stop, length = _core.Finish.none, _core.Finish.stop, _core.Finish.length
     if not tokens and finish in (none, stop, length):
         raise PeerError("verdict commits no token and does not say that the request is over")

@@ -444,6 +444,8 @@ def test_wrong_options_name_the_field(bundle: Bundle, options: dict[str, Any], c
         ({"mode": "auto"}, "mode auto needs a cloud"),
         ({"threads": 0}, "threads is 0"),
         ({"width": 0}, "width is 0"),
+        ({"draft_length": -1}, "draft_length is -1"),
+        ({"draft_length": 257}, "draft_length is 257"),
         ({"cache_mb": 0}, "cache_mb is 0"),
         ({"timeout": 0}, "timeout is 0"),
         ({"cloud": "http://x"}, "cloud is 'http://x'"),

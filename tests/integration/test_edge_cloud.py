@@ -1,0 +1,326 @@
+"""The native drafter against the verifier service: over a wire in memory and over WebSockets on this
+machine.
+
+Drafter and target are fake engines that disagree now and then. Whatever is drafted, cached, evicted or
+rejected, the text must be what the target writes alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acespec_edge import _core
+from acespec_edge.bundle import Bundle
+from acespec_edge.edge import EdgeRuntime
+from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.result import Piece
+from cloud_stub.local import LocalLink
+from cloud_stub.scheduler import Pacing
+from cloud_stub.server import CloudServer, Listener
+from cloud_stub.service import Service, ServiceOptions
+from cloud_stub.verifiers.scripted import ScriptedVerifier
+from tests.integration.relay import Relay
+from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
+
+SEED = 5
+CONTEXT = 256
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+GREEDY = _core.SamplingRules()
+COUPLED = {"temperature": 1.0, "top_p": 0.95, "seed": 42}
+TARGET = _core.FakeEngine(vocabulary=64, slots=64, seed=SEED)
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    with no_thread_left():
+        yield
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "bundle", eos_ids=())
+
+
+def plainly(
+    prompt: Sequence[int], count: int, rules: _core.SamplingRules = GREEDY, stop: Sequence[int] = ()
+) -> list[int]:
+    """What the target writes by itself."""
+    sampler = _core.Sampler(64)
+    sequence = list(prompt)
+    while len(sequence) < len(prompt) + count:
+        sequence.append(sampler.choose(TARGET.logits(sequence), rules, len(sequence)))
+        if sequence[-1] in stop:
+            break
+    return sequence[len(prompt) :]
+
+
+def native_drafter(
+    *, disagreement: float = 0.2, context: int = CONTEXT, branches: int = 256, max_rows: int = 16
+) -> _core.Drafter:
+    engine = _core.FakeEngine(
+        vocabulary=64, slots=context + branches, seed=SEED, disagreement=disagreement, max_rows=max_rows
+    )
+    return _core.Drafter(engine, _core.DrafterOptions(context=context, max_nodes=64))
+
+
+def make_service(bundle: Bundle, *, max_context: int = 512, verify_ms: float = 0.0) -> Service:
+    verifier = ScriptedVerifier(TARGET.logits, bundle.vocabulary_table, max_context=max_context)
+    return Service(verifier, ServiceOptions(pacing=Pacing(base_ms=verify_ms)))
+
+
+def local_runtime(
+    bundle: Bundle,
+    drafter: _core.Drafter | None = None,
+    *,
+    max_context: int = 512,
+    verify_ms: float = 0.0,
+    **options: Any,
+) -> EdgeRuntime:
+    options.setdefault("context", CONTEXT)
+    return EdgeRuntime(
+        bundle,
+        lambda: LocalLink(make_service(bundle, max_context=max_context, verify_ms=verify_ms)),
+        drafter=drafter or native_drafter(context=options["context"]),
+        **options,
+    )
+
+
+@contextlib.contextmanager
+def served(bundle: Bundle, **options: Any) -> Iterator[int]:
+    """A real server; yields its port."""
+    ready = threading.Event()
+    service = make_service(bundle, **options)
+    server = CloudServer(service, Listener(port=0), on_ready=lambda address: ready.set())
+    thread = threading.Thread(target=server.run, name="cloud", daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(10.0)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10.0)
+
+
+@pytest.mark.parametrize("draft_length", [0, 1, 2, 5, 8])
+@pytest.mark.parametrize("width", [1, 4, 16])
+def test_g2_greedy_equals_plain_decoding(bundle: Bundle, draft_length: int, width: int) -> None:
+    drafter = native_drafter()
+    with local_runtime(bundle, drafter, draft_length=draft_length, width=width, verify_ms=1.0) as edge:
+        result = edge.generate(PROMPT, max_tokens=48)
+        assert drafter.check() == []
+    assert result.token_ids == plainly(PROMPT, 48)
+    assert result.stats.rounds == 47 if draft_length == 0 else result.stats.rounds < 47
+
+
+@pytest.mark.parametrize("draft_length", [0, 1, 2, 5, 8])
+def test_coupled_sampling_equals_plain_decoding(bundle: Bundle, draft_length: int) -> None:
+    with local_runtime(bundle, draft_length=draft_length, verify_ms=1.0) as edge:
+        result = edge.generate(PROMPT, max_tokens=48, **COUPLED)
+    assert result.token_ids == plainly(PROMPT, 48, _core.SamplingRules(**COUPLED))
+
+
+@pytest.mark.parametrize("branches", [16, 20, 32])
+@pytest.mark.parametrize("disagreement", [0.0, 0.3, 1.0])
+def test_tiny_caches_change_nothing(bundle: Bundle, branches: int, disagreement: float) -> None:
+    drafter = native_drafter(disagreement=disagreement, branches=branches)
+    with local_runtime(bundle, drafter, width=8, verify_ms=1.0) as edge:
+        for options in ({}, COUPLED):
+            rules = _core.SamplingRules(**options)
+            assert edge.generate(PROMPT, max_tokens=40, **options).token_ids == plainly(PROMPT, 40, rules)
+            assert drafter.check() == []
+
+
+def test_g1_one_word_repeated(bundle: Bundle) -> None:
+    prompt = [7] * 48
+    with local_runtime(bundle) as edge:
+        assert edge.generate(prompt, max_tokens=32).token_ids == plainly(prompt, 32)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65])
+def test_g3_prompt_lengths_around_the_chunks(bundle: Bundle, length: int) -> None:
+    prompt = [(7 * index) % 60 for index in range(length)]
+    with local_runtime(bundle) as edge:
+        assert edge.generate(prompt, max_tokens=20).token_ids == plainly(prompt, 20)
+
+
+@pytest.mark.parametrize("place", range(14))
+def test_e1_stops_at_every_place_of_a_block(bundle: Bundle, place: int) -> None:
+    whole = plainly(PROMPT, 40)
+    stop = whole[place]
+    expected = whole[: whole.index(stop) + 1]
+    drafter = native_drafter(disagreement=0.0)
+    with local_runtime(with_eos(bundle, stop), drafter, draft_length=5) as edge:
+        result = edge.generate(PROMPT, max_tokens=40)
+    assert (result.token_ids, result.finish_reason) == (expected, "stop")
+
+
+@pytest.mark.parametrize("slack", range(-2, 12))
+def test_c1_c2_around_both_contexts(bundle: Bundle, slack: int) -> None:
+    context = len(PROMPT) + 16
+    with local_runtime(bundle, max_context=context + slack, context=context) as edge:
+        result = edge.generate(PROMPT, max_tokens=20)
+    assert result.token_ids == plainly(PROMPT, min(20, 16 + slack))
+    assert result.finish_reason == ("length" if 16 + slack >= 20 else "context")
+
+
+def test_a_second_turn_reuses_the_first(bundle: Bundle) -> None:
+    with local_runtime(bundle) as edge:
+        first = edge.generate(PROMPT, max_tokens=12)
+        prompt = [*PROMPT, *first.token_ids, 8, 8]
+        second = edge.generate(prompt, max_tokens=12)
+    assert second.token_ids == plainly(prompt, 12)
+    assert second.stats.reused_tokens >= len(PROMPT)
+
+
+def test_a_good_drafter_hits_and_saves_rounds(bundle: Bundle) -> None:
+    drafter = native_drafter(disagreement=0.1)
+    with local_runtime(bundle, drafter, verify_ms=5.0) as edge:
+        stats = edge.generate(PROMPT, max_tokens=100).stats
+    assert stats.tokens_per_round > 4
+    assert stats.hit_rate > 0.6
+    assert stats.verify_ms >= 5.0
+    assert 0 < stats.max_draft_bytes < 300
+
+
+def test_s5_a_seed_gives_its_text_again_and_seeds_differ(bundle: Bundle) -> None:
+    with local_runtime(bundle) as edge:
+        options = {"max_tokens": 24, "temperature": 1.0}
+        texts = {seed: edge.generate(PROMPT, seed=seed, **options).token_ids for seed in range(8)}
+        assert len({tuple(text) for text in texts.values()}) > 1
+        drawn = edge.generate(PROMPT, **options)
+        assert edge.generate(PROMPT, seed=drawn.stats.seed, **options).token_ids == drawn.token_ids
+        assert edge.generate(PROMPT, seed=3, **options).token_ids == texts[3]
+
+
+def test_another_tokenizer_is_refused_with_both_names(bundle: Bundle, tmp_path: Path) -> None:
+    other = make_bundle(tmp_path / "other")
+    text = (other.path / "tokenizer.json").read_text(encoding="utf-8").replace('"Z60"', '"Y60"')
+    (other.path / "tokenizer.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"fake-64[\s\S]*scripted"):
+        EdgeRuntime(other, lambda: LocalLink(make_service(bundle)), drafter=native_drafter(), context=CONTEXT)
+
+
+def test_over_websockets(bundle: Bundle) -> None:
+    with served(bundle, verify_ms=2.0) as port:
+        url = f"ws://127.0.0.1:{port}/v1/spec"
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
+            for draft_length in range(3):
+                pieces = list(stream := edge.stream(PROMPT, max_tokens=40))
+                assert stream.result.token_ids == plainly(PROMPT, 40), draft_length
+                assert "".join(piece.text for piece in pieces) == stream.result.text
+            coupled = edge.generate(PROMPT, max_tokens=40, **COUPLED)
+            assert coupled.token_ids == plainly(PROMPT, 40, _core.SamplingRules(**COUPLED))
+            alone = edge.generate(PROMPT, max_tokens=20, mode="cloud")
+            assert alone.token_ids == plainly(PROMPT, 20)
+            assert 0.0 < alone.stats.rtt_ms < 500.0
+
+
+async def test_async_over_websockets(bundle: Bundle) -> None:
+    with served(bundle) as port:
+        url = f"ws://127.0.0.1:{port}/v1/spec"
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
+            stream = edge.astream(PROMPT, max_tokens=30)
+            assert [token async for piece in stream for token in piece.token_ids] == plainly(PROMPT, 30)
+            assert (await edge.agenerate(PROMPT, max_tokens=30)).token_ids == plainly(PROMPT, 30)
+
+
+def drain(edge: EdgeRuntime, strike: Callable[[], None], after: int) -> LinkError:
+    """Streams, strikes once ``after`` pieces came, and returns the error, its partial result checked."""
+    pieces: list[Piece] = []
+    with pytest.raises(LinkError) as caught:
+        for piece in edge.stream(PROMPT, max_tokens=400):
+            pieces.append(piece)
+            if len(pieces) == after:
+                strike()
+    partial = caught.value.partial
+    assert partial is not None
+    assert partial.token_ids == [token for piece in pieces for token in piece.token_ids]
+    assert partial.token_ids == plainly(PROMPT, len(partial.token_ids))
+    assert partial.text == "".join(piece.text for piece in pieces)
+    return caught.value
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_w1_a_broken_connection(bundle: Bundle, after: int) -> None:
+    with served(bundle, verify_ms=5.0) as port, contextlib.closing(Relay(port)) as relay:
+        url = f"ws://127.0.0.1:{relay.port}/v1/spec"
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
+            began = time.monotonic()
+            assert "lost the connection" in str(drain(edge, relay.cut, after))
+            assert time.monotonic() - began < 5.0
+            assert edge.generate(PROMPT, max_tokens=20).token_ids == plainly(PROMPT, 20)
+
+
+def test_w2_a_black_hole(bundle: Bundle) -> None:
+    with served(bundle, verify_ms=5.0) as port, contextlib.closing(Relay(port)) as relay:
+        url = f"ws://127.0.0.1:{relay.port}/v1/spec"
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, timeout=0.5) as edge:
+            began = time.monotonic()
+            drain(edge, relay.swallow, 3)
+            assert time.monotonic() - began < 5.0
+
+
+def test_a_cloud_that_shuts_down_says_so(bundle: Bundle) -> None:
+    service = make_service(bundle, verify_ms=5.0)
+    with EdgeRuntime(bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT) as edge:
+        assert "shutting down" in str(drain(edge, functools.partial(service.close), 2))
+
+
+def test_nobody_listens(bundle: Bundle) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(LinkError, match=f"cannot reach the cloud at 127.0.0.1:{port}"):
+        EdgeRuntime(bundle, f"ws://127.0.0.1:{port}/v1/spec", mode="cloud")
+
+
+def test_a_listener_that_never_answers(bundle: Bundle) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"ws://127.0.0.1:{silent.getsockname()[1]}/v1/spec"
+        began = time.monotonic()
+        with pytest.raises(LinkError, match="cannot reach"):
+            EdgeRuntime(bundle, url, mode="cloud", timeout=0.3)
+        assert time.monotonic() - began < 5.0
+
+
+def test_many_requests_leave_memory_and_threads_flat(bundle: Bundle) -> None:
+    with local_runtime(bundle) as edge:
+
+        def ask(count: int) -> None:
+            for index in range(count):
+                edge.generate([index % 60, 2, 3], max_tokens=16, stop="zzz")
+
+        ask(50)
+        gc.collect()
+        threads, memory = threading.active_count(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ask(200)
+        assert threading.active_count() == threads
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 4096  # KiB
+
+
+def test_eos_of_the_bundle_ends_a_request(bundle: Bundle) -> None:
+    with local_runtime(with_eos(bundle, EOS)) as edge:
+        result = edge.generate(PROMPT, max_tokens=200)
+    assert result.token_ids == plainly(PROMPT, 200, stop=[EOS])
+
+
+def test_edge_mode_is_the_drafter_alone(bundle: Bundle) -> None:
+    drafter = native_drafter(disagreement=0.0, context=32)
+    with EdgeRuntime(bundle, mode="edge", drafter=drafter, context=32) as edge:
+        for options in ({}, COUPLED):
+            rules = _core.SamplingRules(**options)
+            result = edge.generate(PROMPT, max_tokens=64, **options)
+            assert result.token_ids == plainly(PROMPT, 32 - len(PROMPT), rules)
+            assert result.finish_reason == "context"
+        with pytest.raises(UsageError, match="33 tokens, the drafter's context holds 32"):
+            edge.generate([1] * 33)
