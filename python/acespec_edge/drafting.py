@@ -63,6 +63,7 @@ def load_drafter(bundle: Bundle, *, context: int, cache_mb: int, threads: int) -
         ort_library(),
         slots=slots,
         vocabulary=bundle.vocabulary,
+        max_positions=bundle.max_positions,
         threads=threads,
         name=bundle.name,
     )

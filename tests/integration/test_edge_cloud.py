@@ -11,10 +11,12 @@ import contextlib
 import functools
 import gc
 import resource
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.integration.relay import Relay
 from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
 
+VECTORS = Path(__file__).parents[1] / "vectors"
 SEED = 5
 CONTEXT = 256
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
@@ -312,6 +315,23 @@ def test_eos_of_the_bundle_ends_a_request(bundle: Bundle) -> None:
     with local_runtime(with_eos(bundle, EOS)) as edge:
         result = edge.generate(PROMPT, max_tokens=200)
     assert result.token_ids == plainly(PROMPT, 200, stop=[EOS])
+
+
+def test_the_bundles_own_model_is_loaded_and_drafts(bundle: Bundle) -> None:
+    shutil.copy(VECTORS / "tiny_model.onnx", bundle.model_file)
+    own = replace(bundle, layers=2, kv_width=16, max_positions=512)
+    with EdgeRuntime(own, lambda: LocalLink(make_service(bundle)), cache_mb=1, context=CONTEXT) as edge:
+        result = edge.generate(PROMPT, max_tokens=20)
+        alone = edge.generate(PROMPT, max_tokens=20, mode="edge")
+    assert result.token_ids == plainly(PROMPT, 20)
+    assert result.stats.forwards > 0
+    assert len(alone.token_ids) == 20
+
+
+def test_a_cache_too_small_for_the_model_says_what_is_enough(bundle: Bundle) -> None:
+    wide = replace(bundle, layers=32, kv_width=1024)
+    with pytest.raises(UsageError, match="cache_mb is 3: for fake-64 it must be 4 or more"):
+        EdgeRuntime(wide, mode="edge", cache_mb=3)
 
 
 def test_edge_mode_is_the_drafter_alone(bundle: Bundle) -> None:
