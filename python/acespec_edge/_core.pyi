@@ -1,0 +1,110 @@
+"""The native surface. Token, position and slot lists are lists of int; arrays are C-contiguous float32."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+class AcespecError(Exception): ...
+class UsageError(AcespecError): ...
+class PeerError(AcespecError): ...
+class EngineError(AcespecError): ...
+
+class EngineInfo:
+    """What a loaded model is.
+
+    ``logits_width`` may exceed ``vocabulary``, the drawable ids; ``slots`` are rows of the KV ring, of
+    ``bytes_per_slot`` bytes over all layers; ``provider`` is the execution provider taken.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def logits_width(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def bytes_per_slot(self) -> int: ...
+
+class Engine:
+    """One masked forward of a small language model over a KV ring. One forward at a time, from any thread."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+    @property
+    def max_rows(self) -> int:
+        """Largest T of one forward."""
+    @property
+    def visible_granule(self) -> int:
+        """S of a forward must be a multiple of it."""
+    def forward(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        slots: Sequence[int],
+        bias: npt.NDArray[np.float32],
+        rows: Sequence[int],
+    ) -> npt.NDArray[np.float32]:
+        """Logits float32[R, logits_width] of the rows listed, a copy. Releases the GIL.
+
+        ``tokens``, ``positions`` and ``slots`` have T entries; ``bias`` float32[T, S] is 0 where row t may see a
+        slot, its own included, and -inf or at most -1e4 elsewhere; ``rows`` are ascending indices into T.
+        Raises UsageError for sizes and ranges that do not fit, EngineError when the runtime fails.
+        """
+
+class OrtEngine(Engine):
+    def __init__(
+        self,
+        model: str,
+        library: str,
+        *,
+        slots: int,
+        vocabulary: int,
+        max_positions: int = 0,
+        threads: int = 1,
+        spinning: bool = True,
+        name: str = "",
+        provider: str = "cpu",
+    ) -> None:
+        """Loads ``model`` (path of model.onnx) on the ONNX Runtime in ``library`` and takes all memory.
+
+        ``slots``: a multiple of 64. ``max_positions``: of the model's rotary table; 0 means as many as slots.
+        ``threads``: of one operator; they spin within a forward when ``spinning``. ``name``: for messages, the
+        path by default. ``provider``: cpu, cuda, tensorrt, or auto for the best that loads and keeps its KV right.
+        Raises UsageError for options out of range, EngineError when library, model or provider do not do.
+        """
+
+class FakeEngine(Engine):
+    """Deterministic, without a model: logits are a hash of the tokens a row sees.
+
+    Judges every mask: EngineError unless the visible slots hold exactly the positions 0 to the row's own, each
+    once.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int = 64,
+        slots: int = 256,
+        seed: int = 0,
+        *,
+        max_rows: int = 64,
+        max_positions: int = 4096,
+        sharpness: float = 2.0,
+        disagreement: float = 0.0,
+        base_seconds: float = 0.0,
+        row_seconds: float = 0.0,
+    ) -> None:
+        """``seed`` names the target; a drafter of it has the same seed and a ``disagreement`` in [0, 1].
+
+        At 0.1, 0.2, 0.3 the best tokens agree in 95, 87, 75 % of contexts. A forward takes at least
+        ``base_seconds`` plus ``row_seconds`` for each row. Raises UsageError naming an option out of range.
+        """
+
+    def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """The model as a function: logits float32[vocabulary] after ``tokens``, one or more, from position 0."""
