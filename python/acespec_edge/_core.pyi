@@ -53,8 +53,8 @@ class Engine:
     ) -> npt.NDArray[np.float32]:
         """Logits float32[R, logits_width] of the rows listed, a copy. Releases the GIL.
 
-        ``tokens``, ``positions`` and ``slots`` have T entries; ``bias`` float32[T, S] is 0 where row t may see a
-        slot, its own included, and -inf or at most -1e4 elsewhere; ``rows`` are ascending indices into T.
+        ``tokens``, ``positions`` and ``slots`` have T entries; ``bias`` float32[T, S] is 0 where row t may see
+        a slot, its own included, and -inf or at most -1e4 elsewhere; ``rows`` are ascending indices into T.
         Raises UsageError for sizes and ranges that do not fit, EngineError when the runtime fails.
         """
 
@@ -75,16 +75,17 @@ class OrtEngine(Engine):
         """Loads ``model`` (path of model.onnx) on the ONNX Runtime in ``library`` and takes all memory.
 
         ``slots``: a multiple of 64. ``max_positions``: of the model's rotary table; 0 means as many as slots.
-        ``threads``: of one operator; they spin within a forward when ``spinning``. ``name``: for messages, the
-        path by default. ``provider``: cpu, cuda, tensorrt, or auto for the best that loads and keeps its KV right.
+        ``threads``: of one operator; they spin within a forward when ``spinning``. ``name``: for messages,
+        the path by default. ``provider``: cpu, cuda, tensorrt, or auto for the best that loads and keeps its
+        keys and values right.
         Raises UsageError for options out of range, EngineError when library, model or provider do not do.
         """
 
 class FakeEngine(Engine):
     """Deterministic, without a model: logits are a hash of the tokens a row sees.
 
-    Judges every mask: EngineError unless the visible slots hold exactly the positions 0 to the row's own, each
-    once.
+    Judges every mask: EngineError unless the visible slots hold exactly the positions 0 to the row's own,
+    each once.
     """
 
     def __init__(
@@ -107,4 +108,4 @@ class FakeEngine(Engine):
         """
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """The model as a function: logits float32[vocabulary] after ``tokens``, one or more, from position 0."""
+        """The model as a function: logits float32[vocabulary] after one or more ``tokens`` from position 0."""

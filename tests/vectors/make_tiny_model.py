@@ -10,6 +10,7 @@ MLP over 64 tokens, with seeded random weights, in standard operators of opset 1
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ def weights() -> dict[str, Array]:
     random = np.random.default_rng(20)
 
     def matrix(rows: int, columns: int, gain: float = 1.5) -> Array:
-        return (random.standard_normal((rows, columns)) * gain / np.sqrt(rows)).astype(np.float32)
+        return np.asarray(random.standard_normal((rows, columns)) * gain / np.sqrt(rows), np.float32)
 
     out = {"embedding": random.standard_normal((VOCABULARY, HIDDEN)).astype(np.float32)}
     for layer in range(LAYERS):
@@ -61,7 +62,7 @@ def reference(tokens: list[int]) -> Array:
     hidden_future = np.triu(np.full((count, count), -np.inf), 1)
 
     def norm(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPSILON)
+        return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPSILON))
 
     def rotated(x: npt.NDArray[np.float64], heads: int) -> npt.NDArray[np.float64]:
         x = x.reshape(count, heads, HEAD_DIM)
@@ -92,7 +93,7 @@ class _Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
-    def op(self, kind: str, *inputs: str, result: str = "", **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, result: str = "", **attributes: Any) -> str:
         result = result or f"{kind}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [result], **attributes))
         return result
@@ -107,7 +108,9 @@ class _Graph:
 
     def norm(self, x: str) -> str:
         mean = self.op("ReduceMean", self.op("Mul", x, x), axes=[-1], keepdims=1)
-        root = self.op("Sqrt", self.op("Add", mean, self.constant("epsilon", np.float32([EPSILON]))))
+        root = self.op(
+            "Sqrt", self.op("Add", mean, self.constant("epsilon", np.array([EPSILON], np.float32)))
+        )
         return self.op("Div", x, root)
 
     def rotated(self, x: str, heads: int) -> str:
@@ -138,7 +141,7 @@ class _Graph:
         k = self.stored("k", layer, self.rotated(self.op("MatMul", h, f"k.{layer}"), KV_HEADS), kv_type)
         v = self.stored("v", layer, self.op("MatMul", h, f"v.{layer}"), kv_type)
         scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = self.op("Mul", scores, self.constant("scale", np.float32([HEAD_DIM**-0.5])))
+        scores = self.op("Mul", scores, self.constant("scale", np.array([HEAD_DIM**-0.5], np.float32)))
         scores = self.op("Softmax", self.op("Add", scores, "attention_bias"), axis=-1)
         mixed = self.op("Transpose", self.op("MatMul", scores, v), perm=[2, 0, 1, 3])
         mixed = self.op("Reshape", mixed, self.shape(-1, HEADS * HEAD_DIM))
@@ -153,8 +156,8 @@ class _Graph:
 def build(kv_type: int = TensorProto.FLOAT) -> onnx.ModelProto:
     """The model by the graph contract that OrtEngine reads."""
     graph = _Graph()
-    for name, value in weights().items():
-        graph.constant(name, value)
+    for name, parameter in weights().items():
+        graph.constant(name, parameter)
     axis = graph.constant("middle", np.array([1], np.int64))
     ids = graph.op("Reshape", "input_ids", graph.shape(-1))
     places = graph.op("Reshape", "position_ids", graph.shape(-1))
