@@ -1,7 +1,8 @@
 """Fetches the headers of the ONNX Runtime C and C++ API, pinned to API 21, into a folder.
 
-They come from Debian's package libonnxruntime-dev, through this machine's own apt: its mirror, its proxy settings.
-Nothing is installed and no root is needed. The package's SHA-256 is fixed here, so any mirror will do.
+They come from Debian's package libonnxruntime-dev, through this machine's own apt: its mirror, its proxy
+settings. Nothing is installed and no root is needed. The package's SHA-256 is fixed here, so any mirror will
+do; the headers are the same on every CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PACKAGE = "pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb"  # headers are the same on every CPU
+PACKAGE = "pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb"
 SHA256 = "14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08"
 APT_HELPER = Path("/usr/lib/apt/apt-helper")
 SOURCES = Path("/etc/apt")
@@ -33,7 +34,7 @@ class FetchError(Exception):
 
 
 def debian_mirrors(folder: Path) -> list[str]:
-    """The Debian archives named by apt's source files (both formats) below ``folder``, in order, without repeats."""
+    """The Debian archives that apt's source files below ``folder`` name, in order, each once."""
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
     mirrors: list[str] = []
     for file in files:

@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <fstream>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "acespec/base/ids.h"
 #include "acespec/base/philox.h"
@@ -50,4 +53,25 @@ TEST_CASE("strong ids compare and hash by value") {
   CHECK(TokenId{3} < TokenId{4});
   CHECK(std::hash<NodeId>{}(NodeId{9}) == std::hash<std::uint32_t>{}(9U));
   CHECK(Position{5}.index() == 5U);
+}
+
+TEST_CASE("noise words are the golden ones") {
+  std::ifstream file(ACESPEC_VECTORS "/noise.txt");
+  std::string line;
+  int rows = 0;
+  while (std::getline(file, line)) {
+    if (line.starts_with('#')) {
+      continue;
+    }
+    std::istringstream fields(line);
+    std::uint64_t seed = 0;
+    std::int32_t position = 0;
+    std::int32_t token = 0;
+    std::uint32_t word = 0;
+    fields >> std::hex >> seed >> std::dec >> position >> token >> std::hex >> word;
+    CAPTURE(line);
+    CHECK(gumbel_word(seed, Position{position}, TokenId{token}) == word);
+    ++rows;
+  }
+  CHECK(rows >= 16);
 }

@@ -1,0 +1,172 @@
+"""The native sampler against the specification, written out in NumPy from docs/protocol.md."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from acespec_edge import _core
+
+NOISE = Path(__file__).parents[1] / "vectors" / "noise.txt"
+
+
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    """Philox4x32-10 in plain integers."""
+    mask = 2**32 - 1
+    for _ in range(10):
+        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(b >> 32) ^ counter[1] ^ key[0], b & mask, (a >> 32) ^ counter[3] ^ key[1], a & mask]
+        key = [(key[0] + 0x9E3779B9) & mask, (key[1] + 0xBB67AE85) & mask]
+    return counter
+
+
+def noise_word(seed: int, position: int, token: int) -> int:
+    tile, within = divmod(token, 256)
+    lane, block = divmod(within, 64)
+    return philox([position, 64 * tile + block, 0, 0x41636553], [seed & (2**32 - 1), seed >> 32])[lane]
+
+
+def reference_tokens(
+    logits: npt.NDArray[np.float32], rules: _core.SamplingRules, position: int
+) -> list[tuple[int, float]]:
+    """All tokens the rules leave with their log-probability, best first."""
+    scaled = logits.astype(np.float64) / rules.temperature
+    order = np.argsort(-scaled, kind="stable")
+    p = np.exp(scaled - scaled.max())
+    if rules.min_p > 0:
+        order = order[p[order] >= rules.min_p]
+    if rules.top_k > 0:
+        order = order[: rules.top_k]
+    if rules.top_p < 1:
+        mass = np.cumsum(p[order]) / p[order].sum()
+        order = order[: int(np.searchsorted(mass, rules.top_p)) + 1]
+    log_p = scaled[order] - scaled.max() - math.log(p[order].sum())
+    words = np.array([noise_word(rules.seed, position, int(token)) for token in order], dtype=np.float64)
+    score = log_p - np.log(-np.log((words + 0.5) / 2**32))
+    ranked = np.argsort(-score, kind="stable")
+    return [(int(order[i]), float(log_p[i])) for i in ranked]
+
+
+def test_noise_words_are_those_of_the_specification() -> None:
+    for first, count in ((0, 300), (151_900, 40)):
+        for seed, position in ((0, 0), (2**64 - 1, 2**31 - 1), (0x0123456789ABCDEF, 77)):
+            words = _core.gumbel_words(seed, position, first, count)
+            assert words.dtype == np.uint32
+            assert words.tolist() == [noise_word(seed, position, first + i) for i in range(count)]
+
+
+def test_noise_words_are_the_golden_ones() -> None:
+    rows = [line.split() for line in NOISE.read_text().splitlines() if not line.startswith("#")]
+    assert len(rows) >= 16
+    for seed, position, token, word in rows:
+        got = _core.gumbel_words(int(seed, 16), int(position), int(token), 1)
+        assert f"{int(got[0]):08x}" == word
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.6, "top_p": 0.9},
+        {"temperature": 1.3, "top_k": 20},
+        {"temperature": 1.0, "min_p": 0.1},
+        {"temperature": 0.9, "top_k": 30, "top_p": 0.8, "min_p": 0.02},
+    ],
+)
+def test_ranking_is_that_of_the_specification(rules: dict[str, float]) -> None:
+    random = np.random.default_rng(5)
+    sampler = _core.Sampler(700)
+    for position in range(10):
+        logits = random.normal(0, 3, 768).astype(np.float32)
+        request = _core.SamplingRules(seed=int(random.integers(2**63)), **rules)
+        wanted = reference_tokens(logits[:700], request, position)
+        tokens, scores, log_p = sampler.rank(logits, request, position, 12)
+        assert tokens.dtype == np.int32 and scores.dtype == np.float32 and log_p.dtype == np.float32
+        assert tokens.tolist() == [token for token, _ in wanted[:12]]
+        assert log_p.tolist() == pytest.approx([value for _, value in wanted[:12]], abs=1e-5)
+        assert np.all(np.diff(scores) <= 0)
+        assert sampler.choose(logits, request, position) == wanted[0][0]
+
+
+def test_greedy_is_the_first_largest_logit() -> None:
+    sampler = _core.Sampler(500)
+    logits = np.zeros(512, np.float32)
+    logits[505] = 9  # padding
+    assert sampler.choose(logits, _core.SamplingRules(seed=3), 0) == 0
+    logits[[77, 400]] = 1.5
+    tokens, scores, log_p = sampler.rank(logits, _core.SamplingRules(), 0, 3)
+    assert tokens.tolist() == [77, 400, 0]
+    assert scores.tolist() == log_p.tolist()
+    assert log_p[0] == pytest.approx(1.5 - math.log(498 + 2 * math.exp(1.5)), abs=1e-5)
+
+
+def test_coupled_draws_follow_the_distribution() -> None:
+    logits = np.array([1.0, 0.0, -1.0, 0.5, -0.5], np.float32)
+    sampler = _core.Sampler(5)
+    p = np.exp(logits.astype(np.float64))
+    draws = [sampler.choose(logits, _core.SamplingRules(temperature=1.0, seed=8), i) for i in range(20_000)]
+    seen = np.bincount(draws, minlength=5)
+    assert stats.chisquare(seen, p / p.sum() * len(draws)).pvalue > 1e-3
+
+
+def test_shared_noise_couples_different_distributions() -> None:
+    """Two models that nearly agree nearly always choose the same token: what the coupling is for."""
+    random = np.random.default_rng(2)
+    sampler = _core.Sampler(1000)
+    same = 0
+    for position in range(300):
+        p = random.normal(0, 2, 1000).astype(np.float32)
+        q = p + random.normal(0, 0.05, 1000).astype(np.float32)
+        rules = _core.SamplingRules(temperature=1.0, seed=1)
+        same += sampler.choose(p, rules, position) == sampler.choose(q, rules, position)
+    assert same > 270
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({"temperature": -1.0}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"temperature": 1.0, "top_k": -1}, "top_k"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p"),
+        ({"temperature": 1.0, "min_p": 1.5}, "min_p"),
+    ],
+)
+def test_bad_rules_are_named(rules: dict[str, float], says: str) -> None:
+    request = _core.SamplingRules(**rules)
+    with pytest.raises(_core.UsageError, match=says):
+        request.validate()
+    with pytest.raises(_core.UsageError, match=says):
+        _core.Sampler(4).choose(np.zeros(4, np.float32), request, 0)
+
+
+def test_bad_logits_are_refused() -> None:
+    sampler = _core.Sampler(4)
+    rules = _core.SamplingRules()
+    with pytest.raises(_core.EngineError, match="NaN"):
+        sampler.choose(np.array([0, math.nan, 0, 0], np.float32), rules, 0)
+    with pytest.raises(_core.EngineError, match="no logit is finite"):
+        sampler.choose(np.full(4, -np.inf, np.float32), rules, 0)
+    with pytest.raises(_core.UsageError, match="logits has 3 columns"):
+        sampler.choose(np.zeros(3, np.float32), rules, 0)
+    with pytest.raises(_core.UsageError, match="2 dimensions"):
+        sampler.choose(np.zeros((1, 4), np.float32), rules, 0)
+    with pytest.raises(TypeError):
+        sampler.choose(np.zeros(4, np.float64), rules, 0)  # never copied behind the caller's back
+    with pytest.raises(TypeError):
+        sampler.choose(np.zeros(8, np.float32)[::2], rules, 0)
+
+
+def test_rules_are_values() -> None:
+    rules = _core.SamplingRules(temperature=0.5, top_k=3, seed=2**64 - 1)
+    assert rules == _core.SamplingRules(temperature=0.5, top_k=3, seed=2**64 - 1)
+    assert rules != _core.SamplingRules(temperature=0.5, top_k=3)
+    assert not rules.greedy and _core.SamplingRules().greedy
+    assert repr(rules) == (
+        "SamplingRules(temperature=0.5, top_k=3, top_p=1.0, min_p=0.0, seed=18446744073709551615)"
+    )
