@@ -1,38 +1,76 @@
-"""`acespec-cloud`: serves a target model to edges."""
+"""The `acespec-cloud` command: serves a target model to edges."""
 
 from __future__ import annotations
 
 import sys
+import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from acespec_edge import __version__
+from acespec_edge.commands.bar import download_bar
 from acespec_edge.errors import AcespecError, UsageError
 from acespec_edge.transport import read_token
 from cloud_stub.scheduler import Pacing
-from cloud_stub.server import CloudServer, Listener
-from cloud_stub.service import Service, ServiceOptions
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+STATUS_FAILED = 1
+STATUS_USAGE = 2
+STATUS_INTERRUPTED = 130
+
+_LONGEST_PACING_MS = 60_000.0
+
+
+@dataclass
+class _Settings:
+    """Options that hold for every subcommand."""
+
+    debug: bool = False
+
+
+_settings = _Settings()
+
+app = typer.Typer(
+    name="acespec-cloud",
+    help="The cloud side of AceSpec: a large model judges what small ones draft.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"acespec-cloud {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def _root() -> None:
-    """The cloud side of AceSpec: a large model that judges what small ones draft."""
+def _common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    _settings.debug = debug
 
 
-@app.command()
+@app.command(short_help="Serve a target model.")
 def serve(
     model: Annotated[
         str, typer.Option(metavar="SOURCE", help="A registry name, folder, .gguf file or Hugging Face id.")
     ],
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32 (cpu), bfloat16 (cuda) or float16.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda if there is one]")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16 [default: float32 on cpu, else bfloat16]")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8443,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token edges must show.")
+        Path | None, typer.Option(help="File with the bearer token that edges must show.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
@@ -41,20 +79,30 @@ def serve(
         str,
         typer.Option(metavar="BASE,PER_NODE", help="Shortest forward in ms: stands in for a larger model."),
     ] = "0,0",
-    max_context: Annotated[int | None, typer.Option(help="Prompt and output tokens of one request.")] = None,
+    max_context: Annotated[
+        int | None, typer.Option(help="Prompt and output tokens of one request [default: the model's]")
+    ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 64,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
-    """Serve a model until interrupted."""
-    # What is wrong with the options is said before anything heavy is imported or loaded.
+    """Serve a target model until interrupted. The token may also come from ACESPEC_TOKEN."""
+    try:
+        from cloud_stub.server import CloudServer, Listener
+        from cloud_stub.service import Service, ServiceOptions
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed: pip install 'acespec-edge[cloud]'") from error
+
     pacing = parse_pacing(emulate_verify_ms)
-    token = None if token_file is None else read_token(token_file)
+    token = read_token(token_file)
+    # Built before the model is loaded, so that what is wrong with it is said at once.
     listener = Listener(host, port, token, tls_cert, tls_key)
 
     from cloud_stub.verifiers.loading import load_verifier
 
     _say("model", f"{model}, loading")
-    verifier = load_verifier(model, device=device, dtype=dtype, threads=threads, max_context=max_context)
+    with download_bar(model, shown=sys.stderr.isatty()) as progress:
+        verifier = load_verifier(
+            model, device=device, dtype=dtype, threads=threads, max_context=max_context, progress=progress
+        )
     service = Service(verifier, ServiceOptions(pacing=pacing, max_sessions=max_sessions))
     target = service.target
     _say("target", f"{target.name} on {verifier.device}, {verifier.dtype}")
@@ -68,30 +116,35 @@ def serve(
 
 
 def parse_pacing(text: str) -> Pacing:
-    """ "150,1" (or "150") as milliseconds per forward and per node. Raises UsageError."""
+    """Reads "150,1" (or "150"): milliseconds per forward and per node. Raises UsageError."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not 1 <= len(numbers) <= 2 or not all(0 <= number < 60_000 for number in numbers):
-        raise UsageError(
-            f"emulate_verify_ms is {text!r}: BASE,PER_NODE in milliseconds would be right, as in 150,1"
-        )
+    if not 1 <= len(numbers) <= 2 or not all(0 <= number < _LONGEST_PACING_MS for number in numbers):
+        raise UsageError(f"emulate_verify_ms is {text!r}: BASE,PER_NODE in ms would be right, as in 150,1")
     return Pacing(*numbers)
 
 
 def main() -> None:
-    """Entry point: exit status 0, 1 (the run failed) or 2 (the command was wrong)."""
-    debug = "--debug" in sys.argv
+    """Runs the command line. Exit status: 0, 1 when a run failed, 2 for wrong usage, 130 when interrupted."""
     try:
-        app(standalone_mode=True)
+        app()
+    except UsageError as error:
+        _fail(str(error), STATUS_USAGE)
     except AcespecError as error:
-        if debug:
-            raise
-        print(f"acespec-cloud: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        _fail(str(error), STATUS_FAILED)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(STATUS_INTERRUPTED)
+    except Exception as error:
+        _fail(f"{type(error).__name__}: {error} (--debug shows where)", STATUS_FAILED)
+
+
+def _fail(message: str, status: int) -> None:
+    if _settings.debug:
+        traceback.print_exc()
+    print(f"acespec-cloud: {message}", file=sys.stderr)
+    sys.exit(status)
 
 
 def _say(what: str, fact: str) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from acespec_edge import _core
 from acespec_edge.errors import AcespecError, PeerError
+from cloud_stub.actions import Action, HangUp, Release, Send, Start, Verify
 from cloud_stub.judge import Ruling, Terms, judge
 from cloud_stub.scheduler import Job, Units
-from cloud_stub.session import Action, HangUp, Release, Send, Session, Start, Verify
+from cloud_stub.session import Session
 from cloud_stub.verifiers.base import Handle
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Callable
@@ -88,7 +89,8 @@ class CloudServer(uvicorn.Server):
         """Listens and serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is
         set.
         """
-        super().run(sockets or [self._listener.bind()])
+        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after a clean end
+            super().run(sockets or [self._listener.bind()])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to accept, then reports the address."""

@@ -24,7 +24,9 @@ class ServiceOptions:
     pacing: Pacing = field(default_factory=Pacing)
     max_sessions: int = 64
     max_nodes: int = 256
-    prefill_chunk: int = 512
+    prefill_chunk: int = 256
+    handshake_timeout: float = 10.0
+    idle_timeout: float = 600.0
     retry_after: float = 5.0
 
 
@@ -33,7 +35,12 @@ class Service:
 
     def __init__(self, verifier: Verifier, options: ServiceOptions | None = None) -> None:
         self.options = options or ServiceOptions()
-        self.target: Target = target_of(verifier, self.options.max_nodes)
+        self.target: Target = target_of(
+            verifier,
+            max_nodes=self.options.max_nodes,
+            handshake_timeout=self.options.handshake_timeout,
+            idle_timeout=self.options.idle_timeout,
+        )
         self.counters = Counters()
         self.verifier = verifier
         self.sampler = _core.Sampler(self.target.vocabulary)

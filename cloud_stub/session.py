@@ -15,60 +15,13 @@ from typing import Any
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
 from acespec_edge.protocol import ROOT, depths, is_newer, match, parents_from_offsets
+from cloud_stub.actions import Action, HangUp, Message, Release, Send, Start, Verify
 from cloud_stub.judge import Ruling, Terms
 from cloud_stub.pending import Attempt, PendingDraft
 from cloud_stub.target import Target
 
 _Finish = _core.Finish
 _FaultCode = _core.FaultCode
-Message = Any
-"""One of the message classes of ``_core``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send ``message`` to the edge."""
-
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Open a handle for ``ticket``, prefill ``prompt``, rule on the first token; report with the ticket."""
-
-    ticket: int
-    prompt: list[int]
-    terms: Terms
-    arrived: float
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included."""
-
-    ticket: int
-    base: int
-    tip: int
-    tokens: list[int]
-    parents: list[int]
-    arrived: float
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Drop the work and the handle of ``ticket``."""
-
-    ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class HangUp:
-    """Close the connection once everything sent before is out."""
-
-    reason: str
-
-
-Action = Send | Start | Verify | Release | HangUp
 
 
 class Phase(enum.Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
@@ -88,13 +89,13 @@ class Target:
         return f"ids from {shorter} on exist on one side only"
 
 
-def target_of(verifier: Verifier, max_nodes: int = 256) -> Target:
-    """The target a verifier serves."""
+def target_of(verifier: Verifier, **limits: Any) -> Target:
+    """The target a verifier serves; ``limits``: fields of ``Target`` that are not the verifier's to say."""
     return Target(
         name=verifier.name,
         vocabulary=drawable(verifier),
         fingerprint=verifier.vocabulary.fingerprint,
         chunks=tuple(verifier.vocabulary.chunks),
         max_context=verifier.max_context,
-        max_nodes=max_nodes,
+        **limits,
     )

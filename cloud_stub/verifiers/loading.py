@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 
 from acespec_edge import models
@@ -66,6 +67,7 @@ def _load_folder(folder: Path, dtype: torch.dtype) -> tuple[Any, Vocabulary]:
         raise UsageError(
             f"{folder}: there is no tokenizer.json; a folder with a fast tokenizer would be right"
         )
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -217,11 +217,13 @@ def test_w2_an_edge_that_answers_no_pings_is_cut_off(monkeypatch: pytest.MonkeyP
             wait_until(lambda: service.sessions == 0)
 
 
-def test_a_silent_connection_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running() as (service, address):
-        object.__setattr__(service.target, "handshake_timeout", 0.2)
+def test_silent_connections_are_ended() -> None:
+    with running(handshake_timeout=0.2, idle_timeout=0.3) as (service, address):
         with Edge(address, service) as edge:
             assert "no Hello within 0.2 s" in edge.hear().message
+            edge.expect_end()
+        with Edge(address, service).greet() as edge:
+            assert edge.hear() == _core.Close(reason="idle for 0.3 s")
             edge.expect_end()
 
 
