@@ -53,9 +53,9 @@ class Engine:
     ) -> npt.NDArray[np.float32]:
         """Logits float32[R, logits_width] of the rows listed, a copy. Releases the GIL.
 
-        ``tokens``, ``positions`` and ``slots`` have T entries; ``bias`` float32[T, S] is 0 where row t may see
-        a slot, its own included, and -inf or at most -1e4 elsewhere; ``rows`` are ascending indices into T.
-        Raises UsageError for sizes and ranges that do not fit, EngineError when the runtime fails.
+        ``tokens``, ``positions`` and ``slots`` have T entries; ``rows`` are ascending indices into T.
+        ``bias`` is float32[T, S]: 0 where row t may see a slot, its own included, and -inf or at most -1e4
+        elsewhere. Raises UsageError for sizes and ranges that do not fit, EngineError when the runtime fails.
         """
 
 class OrtEngine(Engine):
@@ -108,4 +108,4 @@ class FakeEngine(Engine):
         """
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """The model as a function: logits float32[vocabulary] after one or more ``tokens`` from position 0."""
+        """The model as a function: logits float32[vocabulary] after ``tokens`` at positions 0..n-1."""
