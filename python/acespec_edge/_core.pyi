@@ -1,6 +1,7 @@
 """The native surface. Token, position and slot lists are lists of int; arrays are C-contiguous float32."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,3 +110,97 @@ class FakeEngine(Engine):
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """The model as a function: logits float32[vocabulary] after ``tokens`` at positions 0..n-1."""
+
+class DrafterOptions:
+    def __init__(
+        self,
+        *,
+        context: int = 2048,
+        candidates: int = 4,
+        max_nodes: int = 256,
+        sharpness: float = ...,
+        floor: float = -9.0,
+    ) -> None:
+        """``context``: committed tokens held; the engine's other slots are for branches.
+
+        ``candidates``: children grown under an expanded node. ``max_nodes``: nodes expanded between two
+        verdicts. ``sharpness``: temperature that turns scores into the estimated probability that the target
+        takes a candidate. ``floor``: log-probability under which a branch is not worth a forward.
+        """
+    @property
+    def context(self) -> int: ...
+    @property
+    def candidates(self) -> int: ...
+    @property
+    def max_nodes(self) -> int: ...
+    @property
+    def sharpness(self) -> float: ...
+    @property
+    def floor(self) -> float: ...
+
+class StepReport:
+    @property
+    def rows(self) -> int:
+        """Tokens forwarded."""
+    @property
+    def seconds(self) -> float:
+        """Of the engine's forward."""
+    @property
+    def prefilling(self) -> bool:
+        """The rows were committed tokens."""
+    @property
+    def exhausted(self) -> bool:
+        """Nothing was worth expanding; no forward was made."""
+
+class Recovery:
+    @property
+    def hit(self) -> bool:
+        """The new last token was in the cache, expanded: no forward is needed to go on."""
+    @property
+    def ready(self) -> int:
+        """Drafted tokens on the main chain from there."""
+    @property
+    def microseconds(self) -> float:
+        """From the verdict to the chain being ready."""
+
+class Drafter:
+    """One request's speculation: begin(), step() while waiting, take_chain() to send, apply_verdict().
+
+    Not thread-safe; one call at a time, from any thread.
+    """
+
+    def __init__(self, engine: Engine, options: DrafterOptions = ...) -> None:
+        """Raises UsageError when the engine's ring lacks room for the context and 16 branch slots."""
+    def begin(self, prompt: Sequence[int], rules: SamplingRules) -> int:
+        """Starts a request; returns how many prompt tokens keep the keys and values of the last one.
+
+        Raises UsageError on an empty prompt, one longer than the context, an unknown token, bad rules.
+        """
+    def step(self, width: int, extend: bool) -> StepReport:
+        """One forward; releases the GIL.
+
+        While committed tokens lack keys and values it feeds those, then it expands up to ``width`` nodes: the
+        tip of the main chain first when ``extend`` (exhausted when it cannot be), otherwise the likeliest.
+        Raises EngineError, after which the state is as before.
+        """
+    def take_chain(self, length: int) -> list[int]:
+        """The first ``length`` tokens of the main chain, fewer if fewer are ready, pinned until the next
+        verdict. Raises UsageError while a chain is in flight."""
+    def apply_verdict(self, tokens: Sequence[int]) -> Recovery:
+        """Commits ``tokens``: the accepted ones and the correction or bonus, in order.
+
+        Raises UsageError when they are none, do not fit the context, or lie outside the vocabulary.
+        """
+    @property
+    def ready(self) -> int:
+        """Drafted tokens on the main chain."""
+    @property
+    def committed(self) -> int:
+        """Tokens committed, the prompt included."""
+    @property
+    def room(self) -> int:
+        """Tokens that can still be committed."""
+    def snapshot(self) -> dict[str, Any]:
+        """Nodes (the root first) and the cache's counts, for tests and support."""
+    def check(self) -> list[str]:
+        """Violated invariants, a line each; empty when sound."""
