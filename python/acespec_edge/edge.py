@@ -95,9 +95,12 @@ class EdgeRuntime:
         self._turn = threading.Lock()
         self._running: weakref.WeakSet[Generation] = weakref.WeakSet()
         if mode != "edge":
-            self._open_channel()
+            self._require_cloud(mode)
         if mode != "cloud":
             self._loaded_drafter()
+        # Last, so that nothing that fails leaves a connection behind.
+        if mode != "edge":
+            self._open_channel()
 
     @property
     def bundle(self) -> Bundle:

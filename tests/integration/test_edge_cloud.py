@@ -25,7 +25,7 @@ import pytest
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
-from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.errors import EngineError, LinkError, UsageError
 from acespec_edge.result import Piece
 from cloud_stub.local import LocalLink
 from cloud_stub.scheduler import Pacing
@@ -332,6 +332,15 @@ def test_a_cache_too_small_for_the_model_says_what_is_enough(bundle: Bundle) -> 
     wide = replace(bundle, layers=32, kv_width=1024)
     with pytest.raises(UsageError, match="cache_mb is 3: for fake-64 it must be 4 or more"):
         EdgeRuntime(wide, mode="edge", cache_mb=3)
+
+
+def test_a_model_that_does_not_load_leaves_no_connection(bundle: Bundle) -> None:
+    bundle.model_file.write_bytes(b"no model")
+    service = make_service(bundle)
+    with contextlib.closing(service):
+        with pytest.raises(EngineError, match=r"model\.onnx"):
+            EdgeRuntime(bundle, lambda: LocalLink(service), cache_mb=1, context=CONTEXT)
+        assert service.sessions == 0
 
 
 def test_edge_mode_is_the_drafter_alone(bundle: Bundle) -> None:
