@@ -55,6 +55,8 @@ _RECEIVING: Final = {
 and a fault of the session (request 0) to CLOSED.
 """
 
+_Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
+
 _RTT_GAIN: Final = 1 / 8
 """Weight of a new sample in the smoothed round trip (RFC 6298)."""
 
@@ -222,7 +224,7 @@ class EdgeSession:
             raise LinkError(f"the cloud closed the connection: {message.reason or 'no reason given'}")
         raise PeerError(f"the cloud sent {type(message).__name__}, which only an edge sends")
 
-    def _send(self, message: _core.Message) -> bytes:
+    def _send(self, message: _Outgoing) -> bytes:
         following = _SENDING.get((self.state, type(message)))
         if following is None:
             raise UsageError(

@@ -10,11 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import LinkError
 from acespec_edge.transport import Received
+
+Message = Any
+"""One of the message classes of ``_core``."""
 
 Choose = Callable[[Sequence[int]], int]
 """A deterministic language model: the token after a sequence."""
@@ -221,7 +225,7 @@ class FakeCloud:
         lag: int = 0,
         vanish_after: int | None = None,
         silent_after: int | None = None,
-        alter: Callable[[_core.Message], _core.Message | None] = lambda message: message,
+        alter: Callable[[Message], Message | None] = lambda message: message,
     ) -> None:
         self._choose = choose
         self._welcome = _core.Welcome(
@@ -237,7 +241,7 @@ class FakeCloud:
         self._open: _core.Open | None = None
         self._committed: list[int] = []
         self._round = 0
-        self.received: list[_core.Message] = []
+        self.received: list[Message] = []
         self.closed = False
         self.bytes_up = 0
         self.bytes_down = 0
@@ -321,7 +325,7 @@ class FakeCloud:
             )
         )
 
-    def _down(self, message: _core.Message) -> None:
+    def _down(self, message: Message) -> None:
         altered = self._alter(message)
         lost = self._vanish_after is not None and self._sent_down >= self._vanish_after
         silent = self._silent_after is not None and self._sent_down >= self._silent_after
