@@ -1,7 +1,8 @@
 """The native surface. Token, position and slot lists are lists of int; arrays are C-contiguous float32."""
 
 from collections.abc import Sequence
-from typing import Any
+from enum import IntEnum
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,222 @@ class AcespecError(Exception): ...
 class UsageError(AcespecError): ...
 class PeerError(AcespecError): ...
 class EngineError(AcespecError): ...
+
+class SamplingRules:
+    """How the next token is drawn; ``temperature`` 0 is greedy and ignores the rest.
+
+    Order: logits / ``temperature``; ``min_p`` drops tokens under min_p times the likeliest; ``top_k`` keeps
+    the k likeliest (0: all); ``top_p`` keeps the smallest head of that mass (1: all). ``seed``: of the
+    coupled noise, 64 bits.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int = 0,
+    ) -> None: ...
+    @property
+    def greedy(self) -> bool: ...
+    def validate(self) -> None:
+        """Raises UsageError naming the first field that is out of range."""
+
+class Sampler:
+    """Draws with the coupled noise: ``argmax log p + G(seed, position, token)``. One thread at a time.
+
+    Logit rows are float32[>= vocabulary], C-contiguous, never copied; columns past the vocabulary are
+    padding. Both methods release the GIL and raise UsageError for a row too short or bad rules, EngineError
+    for NaN, +Inf or no finite logit.
+    """
+
+    def __init__(self, vocabulary: int) -> None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    def rank(
+        self, logits: npt.NDArray[np.float32], rules: SamplingRules, position: int, count: int
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """The ``count`` best candidates, best first: tokens, scores (log p + noise), log p.
+
+        Fewer when the rules leave fewer. ``position``: absolute index of the token being chosen.
+        """
+    def choose(self, logits: npt.NDArray[np.float32], rules: SamplingRules, position: int) -> int:
+        """The first of ``rank``."""
+
+def gumbel_words(seed: int, position: int, first: int, count: int) -> npt.NDArray[np.uint32]:
+    """The 32-bit words of the coupled noise of tokens ``first`` to ``first + count - 1``."""
+
+PROTOCOL_VERSION: int
+
+class Finish(IntEnum):
+    none = 0
+    stop = 1
+    length = 2
+    cancelled = 3
+    context = 4
+
+class FaultCode(IntEnum):
+    protocol = 1
+    version = 2
+    tokenizer = 3
+    unauthorized = 4
+    busy = 5
+    request = 6
+    internal = 7
+
+# Messages are values, equal when their fields are; docs/protocol.md says what those mean. A list read from a
+# message is a copy: assign, do not append.
+
+class Hello:
+    version: int
+    tokenizer: bytes
+    vocabulary: int
+    drafter: str
+    chunks: list[int]
+    def __init__(
+        self,
+        *,
+        version: int = 1,
+        tokenizer: bytes = ...,
+        vocabulary: int = 0,
+        drafter: str = "",
+        chunks: Sequence[int] = (),
+    ) -> None: ...
+
+class Welcome:
+    version: int
+    vocabulary: int
+    max_context: int
+    max_nodes: int
+    session: bytes
+    target: str
+    def __init__(
+        self,
+        *,
+        version: int = 1,
+        vocabulary: int = 0,
+        max_context: int = 0,
+        max_nodes: int = 0,
+        session: bytes = ...,
+        target: str = "",
+    ) -> None: ...
+
+class Open:
+    request: int
+    prompt: list[int]
+    rules: SamplingRules
+    stop_ids: list[int]
+    max_tokens: int
+    free_run: bool
+    def __init__(
+        self,
+        *,
+        request: int = 0,
+        prompt: Sequence[int] = (),
+        rules: SamplingRules = ...,
+        stop_ids: Sequence[int] = (),
+        max_tokens: int = 0,
+        free_run: bool = False,
+    ) -> None: ...
+
+class Draft:
+    request: int
+    round: int
+    base: int
+    first_node: int
+    parent_offsets: list[int]
+    tokens: list[int]
+    free_run: bool
+    def __init__(
+        self,
+        *,
+        request: int = 0,
+        round: int = 0,
+        base: int = 0,
+        first_node: int = 1,
+        parent_offsets: Sequence[int] = (),
+        tokens: Sequence[int] = (),
+        free_run: bool = False,
+    ) -> None: ...
+
+class Verdict:
+    request: int
+    round: int
+    base: int
+    accepted_node: int
+    tokens: list[int]
+    finish: Finish
+    queue_us: int
+    verify_us: int
+    def __init__(
+        self,
+        *,
+        request: int = 0,
+        round: int = 0,
+        base: int = 0,
+        accepted_node: int = 0,
+        tokens: Sequence[int] = (),
+        finish: Finish = ...,
+        queue_us: int = 0,
+        verify_us: int = 0,
+    ) -> None: ...
+
+class Cancel:
+    request: int
+    def __init__(self, *, request: int = 0) -> None: ...
+
+class Close:
+    reason: str
+    def __init__(self, *, reason: str = "") -> None: ...
+
+class Fault:
+    request: int
+    code: FaultCode
+    message: str
+    retry_after_ms: int
+    def __init__(
+        self, *, request: int = 0, code: FaultCode = ..., message: str = "", retry_after_ms: int = 0
+    ) -> None: ...
+
+Message: TypeAlias = Hello | Welcome | Open | Draft | Verdict | Cancel | Close | Fault
+
+class Limits:
+    """Sizes a message may have: bytes in all, nodes of a Draft (and tokens of a Verdict), tokens of a prompt,
+    stop ids, bytes of a text.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int = 1_048_576,
+        max_nodes: int = 256,
+        max_prompt: int = 131_072,
+        max_stop_ids: int = 64,
+        max_text: int = 4096,
+    ) -> None: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def max_nodes(self) -> int: ...
+    @property
+    def max_prompt(self) -> int: ...
+    @property
+    def max_stop_ids(self) -> int: ...
+    @property
+    def max_text(self) -> int: ...
+
+def encode(message: Message, limits: Limits = ...) -> bytes:
+    """Raises UsageError when the message breaks a limit or its own invariants."""
+
+def decode(data: bytes, limits: Limits = ...) -> Message:
+    """Raises PeerError naming what is wrong with the bytes, a limit or an invariant."""
 
 class EngineInfo:
     """What a loaded model is.
