@@ -173,6 +173,18 @@ TEST_CASE("two engines of one process do not see each other's ring") {
   CHECK(difference(logits.back(), expected.logits.back()) < 1e-3F);
 }
 
+TEST_CASE("threads, spinning or not, change nothing in the logits") {
+  const Golden expected = golden();
+  for (const bool spinning : {false, true}) {
+    OrtOptions options = tiny();
+    options.threads = 2;
+    options.spinning = spinning;
+    OrtEngine engine(options);
+    const auto logits = run(engine, path(expected.prompt, 0, 1));
+    CHECK(difference(logits.back(), expected.logits.back()) < 1e-3F);
+  }
+}
+
 TEST_CASE("no rows wanted, no logits, but the ring is written") {
   const Golden expected = golden();
   OrtEngine engine(tiny());

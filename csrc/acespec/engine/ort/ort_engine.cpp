@@ -24,7 +24,8 @@ constexpr std::size_t kMaxRows = 64;
 constexpr std::size_t kGranule = 64;
 
 /// Largest difference, as a part of the logits' range, between a row computed in a large forward and alone.
-/// Quantised kernels for one row and for many differ by some 1e-3; KV that was lost changes everything.
+/// Kernels for one row and for many may round differently, on a GPU most of all; KV that was lost changes
+/// everything.
 constexpr float kSameLogits = 0.1F;
 
 std::vector<const char*> pointers(const std::vector<std::string>& names) {
