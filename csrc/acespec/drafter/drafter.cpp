@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -179,130 +178,6 @@ StepReport Drafter::feed() {
   }
   context_slots_.insert(context_slots_.end(), slots_.begin(), slots_.end());
   return report;
-}
-
-void Drafter::choose(std::size_t width, bool extend) {
-  const Position limit = position_of(limit_);
-  chosen_.clear();
-  if (extend) {
-    const NodeId tip = tree_.chain_tip();
-    if (tree_[tip].slot || tree_[tip].position >= limit) {
-      return;
-    }
-    chosen_.push_back(tip);
-  }
-  if (expanded_ >= options_.max_nodes) {
-    return;
-  }
-  const std::size_t taken = chosen_.size();
-  chosen_.resize(width);
-  const std::size_t found = tree_.frontier(std::span(chosen_).subspan(taken), options_.floor, limit);
-  chosen_.resize(taken + found);
-  if (extend) {
-    const auto twice = std::find(chosen_.begin() + 1, chosen_.end(), chosen_.front());
-    if (twice != chosen_.end()) {
-      chosen_.erase(twice);
-    }
-  }
-}
-
-void Drafter::evict(const SlotRing::Grant& grant) {
-  if (grant.evicted) {
-    tree_.collapse(*grant.evicted, [this](NodeId node) { forget(node); });
-  }
-}
-
-// Takes slots for the chosen nodes. Parents are touched first, and slots stay pinned until the forward is
-// over, so that a full ring evicts other branches first. When even that is not enough a chosen node can lose
-// its parent: it is then dropped from the tree, and from the batch.
-void Drafter::reserve() {
-  batch_.clear();
-  for (const NodeId node : chosen_) {
-    touch_ancestors(node);
-  }
-  for (const NodeId node : chosen_) {
-    if (!tree_[node].live) {
-      continue;
-    }
-    const auto grant = cache_.acquire(node);
-    if (!grant) {
-      break;
-    }
-    evict(*grant);
-    cache_.pin(grant->slot);
-    batch_.push_back({node, grant->slot});
-  }
-  std::erase_if(batch_, [this](const Row& row) {
-    const bool gone = !tree_[row.node].live;
-    if (gone) {
-      cache_.release(row.slot);
-    }
-    return gone;
-  });
-}
-
-StepReport Drafter::expand(std::size_t width, bool extend) {
-  StepReport report;
-  choose(width, extend);
-  reserve();
-  if (batch_.empty()) {
-    report.exhausted = true;
-    return report;
-  }
-  tokens_.clear();
-  positions_.clear();
-  slots_.clear();
-  bias_.begin(visible());
-  for (const Row& row : batch_) {
-    tokens_.push_back(tree_[row.node].token);
-    positions_.push_back(tree_[row.node].position);
-    slots_.push_back(row.slot);
-    bias_.add_node_row(tree_, row.node, row.slot);
-  }
-  std::size_t done = 0;
-  try {
-    const auto logits = forward(std::span(all_rows_).first(batch_.size()), report);
-    const std::size_t columns = engine_->info().logits_width;
-    for (; done < batch_.size(); ++done) {
-      const Row& row = batch_[done];
-      grow_candidates(row.node, logits.subspan(done * columns, columns));
-      tree_.expand(row.node, row.slot);
-      cache_.unpin(row.slot);
-      touch_ancestors(row.node);
-    }
-  } catch (...) {
-    for (; done < batch_.size(); ++done) {
-      cache_.release(batch_[done].slot);
-    }
-    throw;
-  }
-  expanded_ += batch_.size();
-  return report;
-}
-
-void Drafter::grow_candidates(NodeId node, std::span<const float> logits) {
-  const Position next{tree_[node].position.value() + 1};
-  const std::size_t count = sampler_.rank(logits, rules_, next, candidates_);
-  // Softmax of score / sharpness over the candidates; the best score is first, so nothing overflows.
-  float total = 0.0F;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    total += std::exp((candidates_[rank].score - candidates_[0].score) / options_.sharpness);
-  }
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    const Candidate& candidate = candidates_[rank];
-    const float log_p = (candidate.score - candidates_[0].score) / options_.sharpness - std::log(total);
-    const auto child = tree_.grow(node, candidate.token, log_p);
-    if (!child) {
-      return;
-    }
-    cache_.link(node, candidate.token, *child);
-  }
-}
-
-void Drafter::touch_ancestors(NodeId node) {
-  for (NodeId at = tree_[node].parent; at != tree_.root(); at = tree_[at].parent) {
-    cache_.touch(*tree_[at].slot);
-  }
 }
 
 // What the tree drops leaves the cache, except a slot that has become context.
