@@ -123,7 +123,7 @@ class Connection:
             self._service.counters.add(dropped_drafts=self._session.dropped_drafts - self._dropped)
             self._dropped = self._session.dropped_drafts
 
-    def _transmit(self, message: object) -> None:
+    def _transmit(self, message: _core.Message) -> None:
         data = _core.encode(message, self._limits)
         self._service.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
         self._send(data)

@@ -112,11 +112,18 @@ def test_coupled_sampling_through_the_judge_is_the_targets_distribution(rules: d
     assert p_value(counts, expected_pairs(target, _core.SamplingRules(**rules))) > ALARM
 
 
+DRAFTERS_FAVOURITE = int(np.argmax(DRAFTER(PROMPT)))
+FIRST_ODDS = probabilities(TARGET(PROMPT), _core.SamplingRules(temperature=1.0)) / probabilities(
+    DRAFTER(PROMPT), _core.SamplingRules(temperature=1.0)
+)
+"""p/q of every first token; over 1 counts as 1."""
+
+
 def accept_the_drafters_favourite(
     rows: Rows, base: int, tokens: list[int], parents: list[int], terms: Terms, sampler: _core.Sampler
 ) -> Ruling:
     """A wrong rule: a drafted token that is the drafter's likeliest passes without asking the target."""
-    if tokens[0] == int(np.argmax(DRAFTER(PROMPT))):
+    if tokens[0] == DRAFTERS_FAVOURITE:
         return Ruling([0], sampler.choose(rows[1], terms.rules, base + 1), _core.Finish.none)
     return judge(rows, base, tokens, parents, terms, sampler)
 
@@ -127,9 +134,7 @@ def accept_by_ratio_and_correct_from_p(
     """A subtler wrong rule: the residual rule's min(1, p/q), but correcting from p instead of max(0, p -
     q).
     """
-    p = probabilities(rows[0], terms.rules)[tokens[0]]
-    q = probabilities(DRAFTER(PROMPT), terms.rules)[tokens[0]]
-    if np.random.default_rng(terms.rules.seed).random() < min(1.0, p / q):
+    if FIRST_ODDS[tokens[0]] > (0.618034 * terms.rules.seed) % 1.0:
         return Ruling([0], sampler.choose(rows[1], terms.rules, base + 1), _core.Finish.none)
     return Ruling([], sampler.choose(rows[0], terms.rules, base), _core.Finish.none)
 
