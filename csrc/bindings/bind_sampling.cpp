@@ -47,7 +47,8 @@ py::tuple rank(Sampler& sampler, const Logits& logits, const SamplingRules& rule
   return py::make_tuple(tokens, scores, log_p);
 }
 
-std::int32_t choose(Sampler& sampler, const Logits& logits, const SamplingRules& rules, std::int32_t position) {
+std::int32_t choose(Sampler& sampler, const Logits& logits, const SamplingRules& rules,
+                    std::int32_t position) {
   const std::span<const float> row = row_of(logits);
   const py::gil_scoped_release unlocked;
   Candidate best;
@@ -96,10 +97,12 @@ void bind_sampling(py::module_& m) {
   py::class_<Sampler>(m, "Sampler")
       .def(py::init<std::size_t>(), py::arg("vocabulary"))
       .def_property_readonly("vocabulary", &Sampler::vocabulary)
-      .def("rank", &rank, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"), py::arg("count"))
+      .def("rank", &rank, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"),
+           py::arg("count"))
       .def("choose", &choose, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"));
 
-  m.def("gumbel_words", &gumbel_words, py::arg("seed"), py::arg("position"), py::arg("first"), py::arg("count"));
+  m.def("gumbel_words", &gumbel_words, py::arg("seed"), py::arg("position"), py::arg("first"),
+        py::arg("count"));
 }
 
 }  // namespace acespec::bindings

@@ -45,8 +45,8 @@ template <std::size_t N>
 std::array<std::uint8_t, N> array_of(const char* field, const py::bytes& value) {
   const std::string_view view = value;
   if (view.size() != N) {
-    throw UsageError(std::string(field) + " has " + std::to_string(view.size()) + " bytes; " + std::to_string(N) +
-                     " are needed");
+    throw UsageError(std::string(field) + " has " + std::to_string(view.size()) + " bytes; " +
+                     std::to_string(N) + " are needed");
   }
   std::array<std::uint8_t, N> result{};
   std::copy(view.begin(), view.end(), result.begin());
@@ -58,13 +58,12 @@ py::bytes bytes_of(const std::array<std::uint8_t, N>& value) {
   return {reinterpret_cast<const char*>(value.data()), N};
 }
 
-/// A message class under construction: one place lists a field for its attribute, the constructor and the repr.
+/// A message class under construction: one place lists a field for its attribute, the constructor and the
+/// repr.
 template <class Message>
 class MessageClass {
  public:
-  MessageClass(py::module_& m, const char* name) : class_(m, name) {
-    class_.def(py::self == py::self);
-  }
+  MessageClass(py::module_& m, const char* name) : class_(m, name) { class_.def(py::self == py::self); }
 
   template <class T>
   MessageClass& field(const char* name, T Message::* member) {
@@ -201,13 +200,13 @@ void bind_wire(py::module_& m) {
   bind_messages(m);
 
   py::class_<Limits>(m, "Limits")
-      .def(py::init([](std::size_t max_bytes, std::size_t max_nodes, std::size_t max_prompt, std::size_t max_stop_ids,
-                       std::size_t max_text) {
+      .def(py::init([](std::size_t max_bytes, std::size_t max_nodes, std::size_t max_prompt,
+                       std::size_t max_stop_ids, std::size_t max_text) {
              return Limits{max_bytes, max_nodes, max_prompt, max_stop_ids, max_text};
            }),
-           py::kw_only(), py::arg("max_bytes") = Limits{}.max_bytes, py::arg("max_nodes") = Limits{}.max_nodes,
-           py::arg("max_prompt") = Limits{}.max_prompt, py::arg("max_stop_ids") = Limits{}.max_stop_ids,
-           py::arg("max_text") = Limits{}.max_text)
+           py::kw_only(), py::arg("max_bytes") = Limits{}.max_bytes,
+           py::arg("max_nodes") = Limits{}.max_nodes, py::arg("max_prompt") = Limits{}.max_prompt,
+           py::arg("max_stop_ids") = Limits{}.max_stop_ids, py::arg("max_text") = Limits{}.max_text)
       .def_readonly("max_bytes", &Limits::max_bytes)
       .def_readonly("max_nodes", &Limits::max_nodes)
       .def_readonly("max_prompt", &Limits::max_prompt)

@@ -34,7 +34,8 @@ std::vector<Candidate> reference(std::span<const float> logits, const SamplingRu
       items.push_back({static_cast<std::int32_t>(i), static_cast<double>(logits[i]) / t});
     }
   }
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.scaled > b.scaled; });
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return a.scaled > b.scaled; });
   const double top = items.front().scaled;
   const auto mass = [&] {
     double sum = 0.0;
@@ -45,9 +46,8 @@ std::vector<Candidate> reference(std::span<const float> logits, const SamplingRu
   };
   if (!rules.greedy()) {
     if (rules.min_p > 0.0F) {
-      std::erase_if(items, [&](const Item& x) {
-        return x.scaled < top + std::log(static_cast<double>(rules.min_p));
-      });
+      std::erase_if(
+          items, [&](const Item& x) { return x.scaled < top + std::log(static_cast<double>(rules.min_p)); });
     }
     if (rules.top_k > 0 && items.size() > static_cast<std::size_t>(rules.top_k)) {
       items.resize(static_cast<std::size_t>(rules.top_k));
@@ -64,7 +64,8 @@ std::vector<Candidate> reference(std::span<const float> logits, const SamplingRu
   }
   const double log_z = std::log(mass());
   for (Item& item : items) {
-    const double noise = rules.greedy() ? 0.0 : gumbel(gumbel_word(rules.seed, position, TokenId{item.token}));
+    const double noise =
+        rules.greedy() ? 0.0 : gumbel(gumbel_word(rules.seed, position, TokenId{item.token}));
     item.score = item.scaled - top - log_z + noise;
   }
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
@@ -72,8 +73,8 @@ std::vector<Candidate> reference(std::span<const float> logits, const SamplingRu
   });
   std::vector<Candidate> out;
   for (const Item& item : std::span(items).first(std::min(count, items.size()))) {
-    out.push_back({TokenId{item.token}, static_cast<float>(item.score),
-                   static_cast<float>(item.scaled - top - log_z)});
+    out.push_back(
+        {TokenId{item.token}, static_cast<float>(item.score), static_cast<float>(item.scaled - top - log_z)});
   }
   return out;
 }
@@ -149,7 +150,8 @@ TEST_CASE("one sampler serves many calls") {
   std::vector<Candidate> out(6);
   for (int i = 0; i < 50; ++i) {
     const std::vector<float> logits = random_logits(random, 4000, 2.5F);
-    const SamplingRules rules{i % 5 == 0 ? 0.0F : 0.8F, i % 3 == 0 ? 50 : 0, i % 2 == 0 ? 0.95F : 1.0F, 0.0F, 3};
+    const SamplingRules rules{i % 5 == 0 ? 0.0F : 0.8F, i % 3 == 0 ? 50 : 0, i % 2 == 0 ? 0.95F : 1.0F, 0.0F,
+                              3};
     const std::size_t count = sampler.rank(logits, rules, Position{i}, out);
     check_equal({out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)},
                 reference(logits, rules, Position{i}, 6));
@@ -160,7 +162,8 @@ TEST_CASE("ties go to the lower token") {
   std::vector<float> logits(1000, 1.5F);
   const auto tokens = [](const std::vector<Candidate>& c) {
     std::vector<std::int32_t> ids;
-    std::transform(c.begin(), c.end(), std::back_inserter(ids), [](const Candidate& x) { return x.token.value(); });
+    std::transform(c.begin(), c.end(), std::back_inserter(ids),
+                   [](const Candidate& x) { return x.token.value(); });
     return ids;
   };
   CHECK(tokens(rank(logits, {}, 0, 4)) == std::vector<std::int32_t>{0, 1, 2, 3});

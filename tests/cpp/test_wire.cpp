@@ -55,16 +55,24 @@ std::vector<std::pair<std::string, Message>> described() {
   for (std::size_t i = 0; i < welcome.session.size(); ++i) {
     welcome.session[i] = static_cast<std::uint8_t>(0xF0 + i);
   }
-  welcome.target = "gr\xC3\xB6\xC3\x9F" "er-70b";
+  welcome.target =
+      "gr\xC3\xB6\xC3\x9F"
+      "er-70b";
   return {
       {"hello", hello},
       {"welcome", welcome},
       {"open_greedy", Open{1, ids({1, 258, 65535}), {}, {}, 128, false}},
-      {"open_sampled", Open{513, ids({151644, 872, 198}), {0.75F, 40, 0.5F, 0.0625F, 81985529216486895U},
-                            ids({151645, 151643}), 1000, true}},
+      {"open_sampled", Open{513,
+                            ids({151644, 872, 198}),
+                            {0.75F, 40, 0.5F, 0.0625F, 81985529216486895U},
+                            ids({151645, 151643}),
+                            1000,
+                            true}},
       {"draft_chain",
-       Draft{1, 3, 1042, 17, {}, ids({150000, 150001, 150002, 150003, 150004, 150005, 150006, 150007}), false}},
-      {"draft_tree", Draft{1, 65535, 70000, 4294967000U, {0, 1, 0, 2, 255}, ids({5, 600, 7, 65535, 0}), true}},
+       Draft{
+           1, 3, 1042, 17, {}, ids({150000, 150001, 150002, 150003, 150004, 150005, 150006, 150007}), false}},
+      {"draft_tree",
+       Draft{1, 65535, 70000, 4294967000U, {0, 1, 0, 2, 255}, ids({5, 600, 7, 65535, 0}), true}},
       {"draft_wide_ids", Draft{2, 1, 9, 1, {}, ids({16777216, 2147483647}), false}},
       {"draft_plain_step", Draft{2, 4, 12, 1, {}, {}, false}},
       {"verdict", Verdict{1, 3, 1042, 20, ids({151643}), Finish::kStop, 1500, 78000}},

@@ -19,7 +19,7 @@ def public(names: set[str]) -> set[str]:
 
 
 def stub_names(body: list[ast.stmt]) -> set[str]:
-    """Classes, functions, variables and enumerators of a stub's body; type aliases exist in the stub alone."""
+    """Classes, functions, variables and enumerators of a body; type aliases exist in the stub alone."""
     names: set[str] = set()
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

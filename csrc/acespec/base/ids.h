@@ -17,9 +17,7 @@ class StrongId {
   constexpr explicit StrongId(Rep value) noexcept : value_(value) {}
 
   [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
-  [[nodiscard]] constexpr std::size_t index() const noexcept {
-    return static_cast<std::size_t>(value_);
-  }
+  [[nodiscard]] constexpr std::size_t index() const noexcept { return static_cast<std::size_t>(value_); }
   constexpr auto operator<=>(const StrongId&) const noexcept = default;
 
  private:

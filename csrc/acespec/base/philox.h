@@ -23,14 +23,16 @@ inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9U;
 inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
 
 /// One of the ten rounds; inline, so that loops over many counters vectorise.
-[[nodiscard]] constexpr PhiloxWords philox_round(PhiloxWords x, std::uint32_t key0, std::uint32_t key1) noexcept {
+[[nodiscard]] constexpr PhiloxWords philox_round(PhiloxWords x, std::uint32_t key0,
+                                                 std::uint32_t key1) noexcept {
   const std::uint64_t a = std::uint64_t{0xD2511F53U} * x.w0;
   const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * x.w2;
   return {static_cast<std::uint32_t>(b >> 32U) ^ x.w1 ^ key0, static_cast<std::uint32_t>(b),
           static_cast<std::uint32_t>(a >> 32U) ^ x.w3 ^ key1, static_cast<std::uint32_t>(a)};
 }
 
-[[nodiscard]] constexpr PhiloxWords philox4x32(PhiloxWords counter, std::uint32_t key0, std::uint32_t key1) noexcept {
+[[nodiscard]] constexpr PhiloxWords philox4x32(PhiloxWords counter, std::uint32_t key0,
+                                               std::uint32_t key1) noexcept {
   for (int round = 0; round < 10; ++round) {
     counter = philox_round(counter, key0, key1);
     key0 += kPhiloxWeyl0;
@@ -42,8 +44,8 @@ inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
 /// Last counter word of the coupled noise; other uses of one seed must take another stream.
 inline constexpr std::uint32_t kGumbelStream = 0x41636553U;
 
-/// Tokens are numbered into blocks tile by tile, so that a tile's noise is computed without a shuffle: word k of the
-/// i-th block of a tile belongs to the tile's token 64 k + i.
+/// Tokens are numbered into blocks tile by tile, so that a tile's noise is computed without a shuffle: word k
+/// of the i-th block of a tile belongs to the tile's token 64 k + i.
 inline constexpr std::uint32_t kGumbelTile = 256;
 
 /// The noise word of a token (docs/protocol.md, "Coupled noise").

@@ -10,8 +10,8 @@
 
 namespace acespec {
 
-/// Keeps the `capacity` best of the candidates it is offered, in any order of offers: by score, then the lower token.
-/// Memory for `reserve` entries is taken at construction. An offer costs O(log capacity).
+/// Keeps the `capacity` best of the candidates it is offered, in any order of offers: by score, then the
+/// lower token. Memory for `reserve` entries is taken at construction. An offer costs O(log capacity).
 class BestList {
  public:
   struct Entry {

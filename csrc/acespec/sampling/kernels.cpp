@@ -14,12 +14,14 @@
 namespace acespec::kernels {
 
 float inverse(double temperature) {
-  return static_cast<float>(std::min(1.0 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
+  return static_cast<float>(
+      std::min(1.0 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
 namespace {
 
-/// exp(x) for x <= 0: x = n ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^6 (remainder below 2e-7 of it).
+/// exp(x) for x <= 0: x = n ln 2 + r with |r| <= ln 2 / 2, and the Taylor series of e^r to r^6, whose
+/// remainder is under 2e-7 of it.
 [[gnu::always_inline]] inline float exp_nonpositive(float x) {
   constexpr float kLowest = -87.0F;
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
@@ -34,7 +36,8 @@ namespace {
   series = series * r + 0.5F;
   series = series * r + 1.0F;
   series = series * r + 1.0F;
-  const std::uint32_t exponent = (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound)) << 23U;
+  const std::uint32_t exponent =
+      (std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound)) << 23U;
   const float value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(series) + exponent);
   return x < kLowest ? 0.0F : value;
 }

@@ -20,7 +20,8 @@ inline constexpr std::size_t kTile = kGumbelTile;
 /// 1 / temperature as the `scale` of the functions below; finite for every positive temperature.
 [[nodiscard]] float inverse(double temperature);
 
-/// terms[i] = exp((logit - top) * scale), where no logit is above top. Relative error 3e-7; under e^-87 it is 0.
+/// terms[i] = exp((logit - top) * scale), where no logit is above top. Relative error 3e-7;
+/// 0 under e^-87.
 void tile_exp(const float* logits, std::size_t count, float top, float scale, float* terms);
 
 /// The sum of those terms.

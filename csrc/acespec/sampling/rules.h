@@ -11,8 +11,9 @@ namespace acespec {
 ///   1. temperature: logits are divided by it;
 ///   2. min_p: tokens under min_p times the likeliest one go;
 ///   3. top_k: the k likeliest stay;
-///   4. top_p: of the probabilities renormalised over what is left, likeliest first, the smallest head stays whose
-///      mass reaches top_p (one token at least);
+///   4. top_p: the smallest head, likeliest first, stays whose share of the mass left reaches top_p (one
+///   token
+///      at least);
 /// and the rest is renormalised. Equal logits count as ordered by token id, the lower one likelier.
 struct SamplingRules {
   float temperature = 0.0F;  ///< finite, >= 0

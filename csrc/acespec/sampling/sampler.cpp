@@ -16,10 +16,12 @@ namespace {
 
 using kernels::kTile;
 
-std::size_t tiles_of(std::size_t count) { return (count + kTile - 1) / kTile; }
+std::size_t tiles_of(std::size_t count) {
+  return (count + kTile - 1) / kTile;
+}
 
-/// Smallest noise word that may lift a token to `wanted` = threshold - logit / T. Two words of slack cover the rounding
-/// of both logarithms, so no token that would enter is missed.
+/// Smallest noise word that may lift a token to `wanted` = threshold - logit / T. Two words of slack cover
+/// the rounding of both logarithms, so no token that would enter is missed.
 std::uint32_t least_word(double wanted) {
   if (wanted < kGumbelLowest) {
     return 0;
@@ -28,8 +30,11 @@ std::uint32_t least_word(double wanted) {
   return word <= 3.0 ? 0U : static_cast<std::uint32_t>(word - 2.0);
 }
 
-/// A bound of gumbel(word) from above without a logarithm: with k leading ones, 1 - U > 2^-(k+1), and -ln U >= 1 - U.
-double gumbel_bound(std::uint32_t word) { return 0.693148 * (std::countl_one(word) + 1); }
+/// A bound of gumbel(word) from above without a logarithm: with k leading ones, 1 - U > 2^-(k+1), and -ln U
+/// >= 1 - U.
+double gumbel_bound(std::uint32_t word) {
+  return 0.693148 * (std::countl_one(word) + 1);
+}
 
 /// log of the sum of exp((logit - top) / T) over the row.
 double log_sum(const LogitRow& row, double temperature) {
@@ -80,8 +85,8 @@ void Sampler::rank_all(const LogitRow& row, const SamplingRules& rules, Position
     }
   };
   // The likeliest tile first: the sooner the threshold is high, the fewer logarithms are taken.
-  const auto start = static_cast<std::size_t>(std::distance(
-      row.tile_max.begin(), std::max_element(row.tile_max.begin(), row.tile_max.end())));
+  const auto start = static_cast<std::size_t>(
+      std::distance(row.tile_max.begin(), std::max_element(row.tile_max.begin(), row.tile_max.end())));
   visit(start);
   for (std::size_t tile = 0; tile < row.tile_max.size(); ++tile) {
     if (tile != start) {

@@ -22,19 +22,20 @@ struct Candidate {
 };
 
 /// Draws and ranks by the Gumbel-max rule: the best candidate *is* the coupled sample
-/// `argmax_x log p(x) + G(seed, position, x)`, and the order of the rest is the order in which they are likely to be the
-/// peer's choice. Ties go to the lower token id, so that greedy is a function of the logits alone.
+/// `argmax_x log p(x) + G(seed, position, x)`, and the rest follow in the order in which they are likely to
+/// be the peer's choice. Ties go to the lower token id, so that greedy is a function of the logits alone.
 ///
 /// Owns scratch memory for one vocabulary, taken at construction. Not thread-safe; rank() allocates nothing.
 class Sampler {
  public:
-  /// `vocabulary`: number of drawable ids. Logit rows may be longer (padded vocabularies); the rest is never drawn.
+  /// `vocabulary`: number of drawable ids. Logit rows may be longer (padded vocabularies); the rest is never
+  /// drawn.
   explicit Sampler(std::size_t vocabulary);
 
-  /// Writes up to `out.size()` candidates, best first, and returns how many (fewer when the rules leave fewer).
-  /// `position`: absolute position of the token being chosen. O(V).
-  /// Throws UsageError when `logits` is shorter than the vocabulary or rules are invalid, EngineError on NaN, +Inf or
-  /// when no logit is finite.
+  /// Writes up to `out.size()` candidates, best first, and returns how many (fewer when the rules leave
+  /// fewer). `position`: absolute position of the token being chosen. O(V).
+  /// Throws UsageError when `logits` is shorter than the vocabulary or the rules are invalid, EngineError on
+  /// NaN, +Inf, or when no logit is finite.
   std::size_t rank(std::span<const float> logits, const SamplingRules& rules, Position position,
                    std::span<Candidate> out);
 

@@ -18,7 +18,7 @@ float lowest_at_least(double bound, double temperature) noexcept {
   if (product <= static_cast<double>(kLowest)) {
     return kLowest;
   }
-  // The product is off by a rounding or two: step to where the quotient, which is what the rule compares, turns.
+  // The product is off by a rounding or two: step to where the quotient, which the rule compares, turns.
   float logit = static_cast<float>(product);
   const auto reaches = [&](float x) { return static_cast<double>(x) / temperature >= bound; };
   while (logit > kLowest && reaches(std::nextafter(logit, kLowest))) {
@@ -50,7 +50,8 @@ void collect(const LogitRow& row, float floor, std::vector<Scored>& kept) {
   }
 }
 
-/// A finite logit that the `count` largest reach, where there are so many: the count-th largest of the tile maxima.
+/// A finite logit that the `count` largest reach, where so many are finite: the count-th largest tile
+/// maximum.
 float bound_of_largest(const LogitRow& row, std::size_t count, std::vector<Scored>& scratch) {
   if (count > row.tile_max.size()) {
     return std::numeric_limits<float>::lowest();
@@ -69,7 +70,8 @@ constexpr std::size_t kBins = 256;  // the last takes all that lies deeper
 constexpr float kBinsPerNat = 8.0F;
 
 std::size_t bin_of(float logit, float top, float scale) noexcept {
-  return static_cast<std::size_t>(std::min((top - logit) * scale * kBinsPerNat, static_cast<float>(kBins - 1)));
+  return static_cast<std::size_t>(
+      std::min((top - logit) * scale * kBinsPerNat, static_cast<float>(kBins - 1)));
 }
 
 /// The mass exp((logit - top) / T) of the tokens at or above `floor`, by depth below the top.
@@ -96,8 +98,8 @@ double weight(const Scored& s, float top, double temperature) noexcept {
   return std::exp((static_cast<double>(s.logit) - static_cast<double>(top)) / temperature);
 }
 
-/// Extends the head [kept.begin(), first), which holds `mass`, by the likeliest of the rest until it holds `wanted`, and
-/// drops what is then left.
+/// Extends the head [kept.begin(), first), which holds `mass`, by the likeliest of the rest until it holds
+/// `wanted`, and drops what is then left.
 void cut_at_mass(std::vector<Scored>& kept, std::ptrdiff_t first, double mass, double wanted, float top,
                  double temperature) {
   auto end = kept.begin() + first;
@@ -110,7 +112,8 @@ void cut_at_mass(std::vector<Scored>& kept, std::ptrdiff_t first, double mass, d
 }
 
 /// top_p of the tokens at or above `floor`: only the bin in which the head ends needs an order.
-void keep_head(const LogitRow& row, double temperature, float floor, double top_p, std::vector<Scored>& kept) {
+void keep_head(const LogitRow& row, double temperature, float floor, double top_p,
+               std::vector<Scored>& kept) {
   const float scale = kernels::inverse(temperature);
   const std::array<double, kBins> mass = mass_by_depth(row, scale, floor);
   const double wanted = top_p * std::accumulate(mass.begin(), mass.end(), 0.0);
@@ -119,10 +122,13 @@ void keep_head(const LogitRow& row, double temperature, float floor, double top_
   while (last + 1 < kBins && before + mass[last] < wanted) {
     before += mass[last++];
   }
-  if (last + 1 < kBins) {  // nothing deeper is needed; a shade deeper, as the bins are computed in single precision
-    const double depth = static_cast<double>(last + 1) / static_cast<double>(kBinsPerNat) * temperature * (1.0 + 1e-5);
-    floor = std::max(floor, static_cast<float>(std::max(static_cast<double>(row.top) - depth,
-                                                        static_cast<double>(std::numeric_limits<float>::lowest()))));
+  if (last + 1 < kBins) {
+    // Nothing deeper is needed; a shade deeper, as the bins are computed in single precision.
+    const double depth =
+        static_cast<double>(last + 1) / static_cast<double>(kBinsPerNat) * temperature * (1.0 + 1e-5);
+    floor = std::max(floor,
+                     static_cast<float>(std::max(static_cast<double>(row.top) - depth,
+                                                 static_cast<double>(std::numeric_limits<float>::lowest()))));
   }
   collect(row, floor, kept);
   std::erase_if(kept, [&](const Scored& s) { return bin_of(s.logit, row.top, scale) > last; });
@@ -153,10 +159,10 @@ void keep_by_rules(const LogitRow& row, const SamplingRules& rules, std::vector<
   // p >= min_p * p_top is logit / T >= top / T + ln min_p.
   float floor = std::numeric_limits<float>::lowest();
   if (rules.min_p > 0.0F) {
-    floor = lowest_at_least(static_cast<double>(row.top) / temperature + std::log(static_cast<double>(rules.min_p)),
-                            temperature);
+    floor = lowest_at_least(
+        static_cast<double>(row.top) / temperature + std::log(static_cast<double>(rules.min_p)), temperature);
   }
-  // Every rule cuts a tail of one order, so the cuts commute; only top_p needs the mass that the others leave.
+  // Every rule cuts a tail of one order, so the cuts commute; only top_p needs the mass the others leave.
   if (rules.top_k == 0) {
     if (rules.top_p < 1.0F) {
       keep_head(row, temperature, floor, top_p, kept);

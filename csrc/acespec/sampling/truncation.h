@@ -28,7 +28,8 @@ struct LogitRow {
 void keep_largest(const LogitRow& row, std::size_t count, std::vector<Scored>& kept);
 
 /// Fills `kept` with the tokens that min_p, top_k and top_p leave (sampling/rules.h says how), in any order.
-/// Memory as above, O(V + k log k) with k the tokens that need an order; `rules` is valid, truncates, and is not greedy.
+/// Memory as above, O(V + k log k) with k the tokens that need an order; `rules` is valid, truncates, and is
+/// not greedy.
 void keep_by_rules(const LogitRow& row, const SamplingRules& rules, std::vector<Scored>& kept);
 
 }  // namespace acespec

@@ -10,21 +10,23 @@
 
 namespace acespec::wire {
 
-/// `max_bytes` is checked before a byte is read, and bounds what decoding may allocate (twice that); the others are
-/// checked on the message itself.
+/// `max_bytes` is checked before a byte is read, and bounds what decoding may allocate (twice that); the
+/// others are checked on the message itself.
 struct Limits {
-  std::size_t max_bytes = 1U << 20;   ///< of one message
-  std::size_t max_nodes = 256;        ///< of one Draft; tokens of one Verdict
-  std::size_t max_prompt = 131072;    ///< tokens of one Open
+  std::size_t max_bytes = 1U << 20;  ///< of one message
+  std::size_t max_nodes = 256;       ///< of one Draft; tokens of one Verdict
+  std::size_t max_prompt = 131072;   ///< tokens of one Open
   std::size_t max_stop_ids = 64;
-  std::size_t max_text = 4096;        ///< bytes of a name, reason or fault text
+  std::size_t max_text = 4096;  ///< bytes of a name, reason or fault text
 };
 
-/// Throws UsageError when the message breaks a limit or its own invariants (negative token, parent out of reach, ...).
+/// Throws UsageError when the message breaks a limit or its own invariants (a negative token, a parent
+/// before node 1, ...).
 [[nodiscard]] std::vector<std::uint8_t> encode(const Message& message, const Limits& limits = {});
 
-/// Runs the FlatBuffers verifier, then the limits and invariants; throws PeerError naming what is wrong. Whether a
-/// well-formed message makes sense now (rules in range, a prompt not empty, a known request) is the session's question.
+/// Runs the FlatBuffers verifier, then the limits and invariants; throws PeerError naming what is wrong.
+/// Whether a well-formed message makes sense now (rules in range, a prompt not empty, a known request) is the
+/// session's question.
 [[nodiscard]] Message decode(std::span<const std::uint8_t> bytes, const Limits& limits = {});
 
 }  // namespace acespec::wire

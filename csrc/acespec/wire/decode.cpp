@@ -8,7 +8,9 @@
 namespace acespec::wire {
 namespace {
 
-std::string text(const flatbuffers::String* value) { return value == nullptr ? std::string() : value->str(); }
+std::string text(const flatbuffers::String* value) {
+  return value == nullptr ? std::string() : value->str();
+}
 
 std::span<const std::uint8_t> bytes(const flatbuffers::Vector<std::uint8_t>* value) {
   return value == nullptr ? std::span<const std::uint8_t>() : std::span(value->data(), value->size());
@@ -23,7 +25,8 @@ const Table* table_of(std::span<const std::uint8_t> data, const char* id) {
   constexpr flatbuffers::uoffset_t kDepth = 2;  // one table, no nesting
   flatbuffers::Verifier verifier(data.data(), data.size(), kDepth, kDepth);
   if (!verifier.VerifyBuffer<Table>(id)) {
-    throw PeerError(std::string("a ") + id + " message is malformed: it does not pass the FlatBuffers verifier");
+    throw PeerError(std::string("a ") + id +
+                    " message is malformed: it does not pass the FlatBuffers verifier");
   }
   return flatbuffers::GetRoot<Table>(data.data());
 }
@@ -101,9 +104,13 @@ Verdict read(const fb::Verdict& table) {
   return m;
 }
 
-Cancel read(const fb::Cancel& table) { return {head_of(table, "Cancel").request()}; }
+Cancel read(const fb::Cancel& table) {
+  return {head_of(table, "Cancel").request()};
+}
 
-Close read(const fb::Close& table) { return {text(table.reason())}; }
+Close read(const fb::Close& table) {
+  return {text(table.reason())};
+}
 
 Fault read(const fb::Fault& table) {
   const fb::FaultHead& head = head_of(table, "Fault");

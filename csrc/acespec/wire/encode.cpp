@@ -11,7 +11,9 @@ using Bytes = flatbuffers::Offset<flatbuffers::Vector<std::uint8_t>>;
 using Text = flatbuffers::Offset<flatbuffers::String>;
 
 /// An absent field is an empty one: it costs nothing.
-Text text(Builder& builder, const std::string& value) { return value.empty() ? Text{} : builder.CreateString(value); }
+Text text(Builder& builder, const std::string& value) {
+  return value.empty() ? Text{} : builder.CreateString(value);
+}
 
 Bytes bytes(Builder& builder, const std::vector<std::uint8_t>& value) {
   return value.empty() ? Bytes{} : builder.CreateVector(value);
@@ -19,8 +21,8 @@ Bytes bytes(Builder& builder, const std::vector<std::uint8_t>& value) {
 
 void put(Builder& b, const Hello& m) {
   const auto drafter = text(b, m.drafter);
-  const auto chunks = m.chunks.empty() ? flatbuffers::Offset<flatbuffers::Vector<std::uint32_t>>{}
-                                       : b.CreateVector(m.chunks);
+  const auto chunks =
+      m.chunks.empty() ? flatbuffers::Offset<flatbuffers::Vector<std::uint32_t>>{} : b.CreateVector(m.chunks);
   const fb::HelloHead head(m.tokenizer, m.vocabulary, m.version);
   b.Finish(fb::CreateHello(b, &head, drafter, chunks), kHelloId);
 }
@@ -35,8 +37,8 @@ void put(Builder& b, const Open& m) {
   const std::uint8_t width = std::max(width_of(m.prompt), width_of(m.stop_ids));
   const auto prompt = bytes(b, pack(m.prompt, width));
   const auto stop_ids = bytes(b, pack(m.stop_ids, width));
-  const fb::OpenHead head(m.rules.seed, m.rules.temperature, m.rules.top_p, m.rules.min_p, m.rules.top_k, m.max_tokens,
-                          m.request, width, m.free_run);
+  const fb::OpenHead head(m.rules.seed, m.rules.temperature, m.rules.top_p, m.rules.min_p, m.rules.top_k,
+                          m.max_tokens, m.request, width, m.free_run);
   b.Finish(fb::CreateOpen(b, &head, prompt, stop_ids), kOpenId);
 }
 

@@ -72,9 +72,13 @@ Problem check_tokens(const char* field, std::span<const TokenId> tokens, std::si
   return std::nullopt;
 }
 
-Problem check(const Hello& m, const Limits& limits) { return check_text("Hello.drafter", m.drafter, limits); }
+Problem check(const Hello& m, const Limits& limits) {
+  return check_text("Hello.drafter", m.drafter, limits);
+}
 
-Problem check(const Welcome& m, const Limits& limits) { return check_text("Welcome.target", m.target, limits); }
+Problem check(const Welcome& m, const Limits& limits) {
+  return check_text("Welcome.target", m.target, limits);
+}
 
 Problem check(const Open& m, const Limits& limits) {
   if (auto problem = check_tokens("Open.prompt", m.prompt, limits.max_prompt)) {
@@ -101,8 +105,8 @@ Problem check(const Draft& m, const Limits& limits) {
     const std::uint32_t node = m.first_node + static_cast<std::uint32_t>(i);
     if (m.parent_offsets[i] >= node) {
       return "Draft.parent_offsets[" + std::to_string(i) + "] is " + std::to_string(m.parent_offsets[i]) +
-             ", past the first node; for node " + std::to_string(node) + " at most " + std::to_string(node - 1) +
-             " is possible (0 names the root)";
+             ", past the first node; for node " + std::to_string(node) + " at most " +
+             std::to_string(node - 1) + " is possible (0 names the root)";
     }
   }
   return std::nullopt;
@@ -118,9 +122,13 @@ Problem check(const Verdict& m, const Limits& limits) {
   return check_tokens("Verdict.tokens", m.tokens, limits.max_nodes);
 }
 
-Problem check(const Cancel& /*m*/, const Limits& /*limits*/) { return std::nullopt; }
+Problem check(const Cancel& /*m*/, const Limits& /*limits*/) {
+  return std::nullopt;
+}
 
-Problem check(const Close& m, const Limits& limits) { return check_text("Close.reason", m.reason, limits); }
+Problem check(const Close& m, const Limits& limits) {
+  return check_text("Close.reason", m.reason, limits);
+}
 
 Problem check(const Fault& m, const Limits& limits) {
   if (m.code < FaultCode::kProtocol || m.code > FaultCode::kInternal) {

@@ -8,7 +8,7 @@
 
 namespace acespec::wire {
 
-/// The first limit or invariant that the message breaks, as a sentence naming field, value and what would be right.
+/// The first limit or invariant that the message breaks, as a sentence naming field, value and what is right.
 [[nodiscard]] std::optional<std::string> problem_of(const Message& message, const Limits& limits);
 
 }  // namespace acespec::wire

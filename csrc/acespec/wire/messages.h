@@ -1,4 +1,4 @@
-// The messages as plain values. schemas/acespec.fbs is the truth of the bytes; codec.h turns one into the other.
+// The messages as plain values. schemas/acespec.fbs is the truth of the bytes; codec.h converts.
 #pragma once
 
 #include <array>
@@ -21,21 +21,21 @@ using SessionKey = std::array<std::uint8_t, 16>;
 enum class Finish : std::uint8_t { kNone = 0, kStop = 1, kLength = 2, kCancelled = 3, kContext = 4 };
 
 enum class FaultCode : std::uint8_t {
-  kProtocol = 1,     ///< malformed, out of order, or outside the limits
-  kVersion = 2,      ///< protocol versions differ
-  kTokenizer = 3,    ///< tokenizer or vocabulary differs
+  kProtocol = 1,   ///< malformed, out of order, or outside the limits
+  kVersion = 2,    ///< protocol versions differ
+  kTokenizer = 3,  ///< tokenizer or vocabulary differs
   kUnauthorized = 4,
-  kBusy = 5,         ///< try again after retry_after_ms
-  kRequest = 6,      ///< this request cannot be served (context too long, bad rules, token out of vocabulary)
+  kBusy = 5,     ///< try again after retry_after_ms
+  kRequest = 6,  ///< this request cannot be served (context too long, bad rules, token out of vocabulary)
   kInternal = 7,
 };
 
 /// Up, first message of a connection.
 struct Hello {
   std::uint16_t version = kProtocolVersion;
-  Fingerprint tokenizer{};           ///< SHA-256 over id -> bytes and special ids (docs/protocol.md)
-  std::uint32_t vocabulary = 0;      ///< ids of the tokenizer, padding not counted
-  std::string drafter;               ///< name, for logs and messages
+  Fingerprint tokenizer{};       ///< SHA-256 over id -> bytes and special ids (docs/protocol.md)
+  std::uint32_t vocabulary = 0;  ///< ids of the tokenizer, padding not counted
+  std::string drafter;           ///< name, for logs and messages
   /// CRC-32 of each run of 1,024 vocabulary entries: finds the first difference when fingerprints differ.
   std::vector<std::uint32_t> chunks;
   bool operator==(const Hello&) const = default;
@@ -45,10 +45,10 @@ struct Hello {
 struct Welcome {
   std::uint16_t version = kProtocolVersion;
   std::uint32_t vocabulary = 0;
-  std::uint32_t max_context = 0;     ///< prompt + output tokens of one request
-  std::uint32_t max_nodes = 0;       ///< nodes of one Draft
-  SessionKey session{};              ///< names the session when resuming
-  std::string target;                ///< model name
+  std::uint32_t max_context = 0;  ///< prompt + output tokens of one request
+  std::uint32_t max_nodes = 0;    ///< nodes of one Draft
+  SessionKey session{};           ///< names the session when resuming
+  std::string target;             ///< model name
   bool operator==(const Welcome&) const = default;
 };
 
@@ -59,7 +59,8 @@ struct Open {
   SamplingRules rules;
   std::vector<TokenId> stop_ids;
   std::uint32_t max_tokens = 0;
-  /// The cloud goes on by itself, one verdict per token, until a Draft or Cancel arrives (cloud-only streaming).
+  /// The cloud goes on by itself, one verdict per token, until a Draft or Cancel arrives (cloud-only
+  /// streaming).
   bool free_run = false;
   bool operator==(const Open&) const = default;
 };
@@ -67,30 +68,32 @@ struct Open {
 /// Up: nodes of the token tree, numbered `first_node`, `first_node + 1`, ... in the order given.
 struct Draft {
   std::uint16_t request = 0;
-  std::uint16_t round = 0;           ///< counts drafts of the request, from 1
-  std::uint32_t base = 0;            ///< committed length (prompt included) at which the tree is rooted
-  std::uint32_t first_node = 1;      ///< >= 1; 0 names the root
-  /// Distance from a node to its parent: `parent = node - offset`; 0 means the root. Empty for a chain.
+  std::uint16_t round = 0;       ///< counts drafts of the request, from 1; wraps after 65,535
+  std::uint32_t base = 0;        ///< committed length (prompt included) at which the tree is rooted
+  std::uint32_t first_node = 1;  ///< >= 1; 0 names the root
+  /// Distance from a node to its parent: `parent = node - offset`; 0 means the root. Empty for a chain: the
+  /// first node hangs under the root, every other under the one before.
   std::vector<std::uint8_t> parent_offsets;
-  std::vector<TokenId> tokens;       ///< may be empty: asks for one plain step
-  bool free_run = false;             ///< as in Open, from here on
+  std::vector<TokenId> tokens;  ///< may be empty: asks for one plain step
+  bool free_run = false;        ///< as in Open, from here on
   bool operator==(const Draft&) const = default;
 };
 
 /// Down: `base` grew by the path to `accepted_node` and then by `tokens`.
 struct Verdict {
   std::uint16_t request = 0;
-  std::uint16_t round = 0;           ///< the draft it answers; free-running verdicts repeat the last round
-  std::uint32_t base = 0;            ///< committed length before this verdict
-  std::uint32_t accepted_node = 0;   ///< deepest accepted node; 0 when none
-  std::vector<TokenId> tokens;       ///< correction or bonus; empty only with a finish reason
+  std::uint16_t round = 0;          ///< the draft it answers; free-running verdicts repeat the last round
+  std::uint32_t base = 0;           ///< committed length before this verdict
+  std::uint32_t accepted_node = 0;  ///< deepest accepted node; 0 when none
+  std::vector<TokenId> tokens;      ///< correction or bonus; empty only with a finish reason
   Finish finish = Finish::kNone;
-  std::uint32_t queue_us = 0;        ///< from arrival to the start of the forward
-  std::uint32_t verify_us = 0;       ///< the forward itself (padded time when emulated)
+  std::uint32_t queue_us = 0;   ///< from arrival to the start of the forward
+  std::uint32_t verify_us = 0;  ///< the forward itself (padded time when emulated)
   bool operator==(const Verdict&) const = default;
 };
 
-/// Up: stop request `request`; the cloud answers with a Verdict that finishes as cancelled, unless one is already sent.
+/// Up: stop request `request`; the cloud answers with a Verdict that finishes as cancelled, unless one is
+/// already sent.
 struct Cancel {
   std::uint16_t request = 0;
   bool operator==(const Cancel&) const = default;

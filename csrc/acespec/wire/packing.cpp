@@ -34,11 +34,12 @@ std::vector<std::uint8_t> pack(std::span<const TokenId> tokens, std::uint8_t wid
 
 std::vector<TokenId> unpack(std::span<const std::uint8_t> bytes, std::uint8_t width, const char* field) {
   if (width < 2 || width > 4) {
-    throw PeerError(std::string(field) + " has token_width " + std::to_string(width) + "; 2, 3 or 4 would be right");
+    throw PeerError(std::string(field) + " has token_width " + std::to_string(width) +
+                    "; 2, 3 or 4 would be right");
   }
   if (bytes.size() % width != 0) {
-    throw PeerError(std::string(field) + " has " + std::to_string(bytes.size()) + " bytes; not a multiple of " +
-                    std::to_string(width));
+    throw PeerError(std::string(field) + " has " + std::to_string(bytes.size()) +
+                    " bytes; not a multiple of " + std::to_string(width));
   }
   std::vector<TokenId> tokens;
   tokens.reserve(bytes.size() / width);
