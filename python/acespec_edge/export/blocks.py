@@ -96,9 +96,9 @@ class StandardOperators:
 class Precision:
     """Bits of the weights by use (4 or 8), and how many of a row share a scale and a zero point."""
 
-    layer_bits: int
-    head_bits: int
-    embed_bits: int
+    layers: int
+    head: int
+    embed: int
     block: int
 
 
@@ -113,21 +113,22 @@ class CpuOperators:
         self._table = ""
 
     def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
-        self._constants(out, weight, self._precision.layer_bits)
-        return self._product(x, out, out, weight.shape, self._precision.layer_bits, bias)
+        bits = self._precision.layers
+        self._constants(out, weight, bits)
+        return self._product(x, out, out, weight.shape, bits, bias)
 
     def embed_and_head(self, embed: Floats, head: Floats | None) -> None:
         self._width, self._hidden = embed.shape
         precision = self._precision
-        self._constants("head", embed if head is None else head, precision.head_bits)
-        if head is None and precision.head_bits == precision.embed_bits:
+        self._constants("head", embed if head is None else head, precision.head)
+        if head is None and precision.head == precision.embed:
             # Bytes are shared: only the shape of the codes differs between the two operators.
             blocks = -(-self._hidden // precision.block)
-            shape = (self._width, blocks * precision.block * precision.embed_bits // 8)
+            shape = (self._width, blocks * precision.block * precision.embed // 8)
             self._graph.reshaped_constant("embed.codes", "head.codes", shape)
             self._table = "head"
         else:
-            table = quantize_blocks(embed, precision.embed_bits, precision.block)
+            table = quantize_blocks(embed, precision.embed, precision.block)
             self._graph.constant("embed.codes", table.packed.reshape(table.rows, -1))
             self._graph.constant("embed.scales", table.scales)
             self._graph.constant("embed.zeros", table.zero_points)
@@ -140,14 +141,14 @@ class CpuOperators:
             ["embed.codes", ids, f"{table}.scales", f"{table}.zeros"],
             out,
             domain=CONTRIB,
-            bits=precision.embed_bits,
+            bits=precision.embed,
             block_size=precision.block,
             gather_axis=0,
             quantize_axis=1,
         )
 
     def head(self, x: str, out: str) -> str:
-        return self._product(x, out, "head", (self._width, self._hidden), self._precision.head_bits, None)
+        return self._product(x, out, "head", (self._width, self._hidden), self._precision.head, None)
 
     def norm(self, x: str, out: str, gain: Floats) -> str:
         scale = self._graph.constant(f"{out}.gain", gain)

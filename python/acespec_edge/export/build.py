@@ -27,8 +27,8 @@ WEIGHTS = f"{MODEL}.data"
 
 # The head decides between close candidates and pays for 8 bits; docs/engine.md has the measurements.
 _PRECISIONS = {
-    "int4": Precision(layer_bits=4, head_bits=8, embed_bits=8, block=32),
-    "int8": Precision(layer_bits=8, head_bits=8, embed_bits=8, block=32),
+    "int4": Precision(layers=4, head=8, embed=8, block=32),
+    "int8": Precision(layers=8, head=8, embed=8, block=32),
 }
 
 

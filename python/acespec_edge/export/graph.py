@@ -110,9 +110,8 @@ class DecoderGraph:
         attended = self._attention(layer, normed)
         if layer == self._spec.layers - 1:
             attended, stream = self._wanted_rows(attended, prefix), self._wanted_rows(stream, prefix)
-        projected = operators.matmul(
-            attended, f"{prefix}.attn_out", self._folded(self._layer_tensor(layer, names.O).T).T
-        )
+        weight = self._folded(self._layer_tensor(layer, names.O).T).T
+        projected = operators.matmul(attended, f"{prefix}.attn_out", weight)
         gain = self._layer_tensor(layer, names.MLP_NORM)
         normed, stream = operators.add_norm(projected, stream, f"{prefix}.mlp_norm", gain)
         return self._mlp(layer, normed), stream
@@ -190,7 +189,8 @@ class DecoderGraph:
         graph.node("Split", [f"{prefix}.gate_up"], [gate, up], axis=-1, num_outputs=2)
         active = operators.silu(gate, f"{prefix}.active")
         product = graph.node("Mul", [active, up], f"{prefix}.gated")
-        return operators.matmul(product, f"{prefix}.mlp_out", self._layer_tensor(layer, names.DOWN))
+        weight = self._layer_tensor(layer, names.DOWN)
+        return operators.matmul(product, f"{prefix}.mlp_out", weight)
 
     def _rotated(self, layer: int, name: str) -> NDArray[np.float32]:
         """A query or key tensor with its rows in rotate-half order, queries folded."""
