@@ -152,6 +152,7 @@ def test_a_stop_that_never_completes_is_shown_at_the_end(bundle: Bundle) -> None
     target = scripted(ids_of("abxy"), len(PROMPT))
     with runtime(bundle, target, target) as edge:
         result = edge.generate(PROMPT, max_tokens=4, stop="xyz")
+        assert edge.generate(PROMPT, max_tokens=4, stop=None).token_ids == result.token_ids
     assert (result.text, result.finish_reason) == ("abxy", "length")
 
 
