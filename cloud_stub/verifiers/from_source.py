@@ -38,8 +38,8 @@ _SUPPORTED = "llama without biases, qwen2 with biases of q, k and v, and qwen3 w
 
 
 def build_model(source: Source, dtype: torch.dtype) -> PreTrainedModel:
-    """The model on the CPU, in ``dtype``. Raises UsageError when the source lacks a tensor, or has one that the
-    architecture has no place for.
+    """The model on the CPU, in ``dtype``. Raises UsageError when the source lacks a tensor, or has one for
+    which the architecture has no place.
     """
     spec = source.spec
     factory: Any = AutoModelForCausalLM
