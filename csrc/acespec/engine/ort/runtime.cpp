@@ -1,6 +1,7 @@
 #include "acespec/engine/ort/runtime.h"
 
 #include <dlfcn.h>
+#include <cstdint>
 
 #include <filesystem>
 #include <mutex>
@@ -19,6 +20,10 @@ std::string resolve(const std::string& library) {
   return path.string();
 }
 
+/// The API asked for, whatever the headers offer: its table only grows, so newer headers do not demand a
+/// newer runtime.
+constexpr std::uint32_t kApi = 21;
+
 /// Opens the library and makes it the one that Ort:: calls; returns its version. Nothing of Ort:: may exist
 /// before.
 std::string take(const std::string& library) {
@@ -32,10 +37,10 @@ std::string take(const std::string& library) {
     throw EngineError("library " + library + " is not ONNX Runtime: it has no OrtGetApiBase");
   }
   const std::string version = get_base()->GetVersionString();
-  const OrtApi* const api = get_base()->GetApi(ORT_API_VERSION);
+  const OrtApi* const api = get_base()->GetApi(kApi);
   if (api == nullptr) {
     dlclose(handle);
-    const std::string wanted = std::to_string(ORT_API_VERSION);
+    const std::string wanted = std::to_string(kApi);
     throw EngineError("ONNX Runtime " + version + " (" + library + ") does not offer API " + wanted +
                       ": install onnxruntime 1." + wanted + " or newer");
   }
