@@ -209,7 +209,6 @@ def test_gguf_weights_are_those_that_transformers_loads(tmp_path: Path, architec
         352,
     )
     assert (source.spec.qkv_bias, source.spec.qk_norm) == (architecture == "qwen2", architecture == "qwen3")
-    assert not source.spec.interleaved_rope
 
 
 def test_gguf_facts(tmp_path: Path) -> None:

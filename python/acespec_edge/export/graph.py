@@ -19,7 +19,7 @@ from acespec_edge.export import architecture as names
 from acespec_edge.export.architecture import ModelSpec, Source, layer_tensor
 from acespec_edge.export.blocks import Operators
 from acespec_edge.export.ops import GraphWriter
-from acespec_edge.export.rotary import half_order, rotary_frequencies
+from acespec_edge.export.rotary import rotary_frequencies
 
 Progress = Callable[[str, float], None]
 
@@ -123,14 +123,15 @@ class DecoderGraph:
     def _attention(self, layer: int, x: str) -> str:
         spec, graph, operators, prefix = self._spec, self._graph, self._operators, f"l{layer}"
         weights = [
-            self._rotated(layer, names.Q),
-            self._rotated(layer, names.K),
+            self._folded(self._layer_tensor(layer, names.Q)),
+            self._layer_tensor(layer, names.K),
             self._layer_tensor(layer, names.V),
         ]
         bias = None
         if spec.qkv_bias:
             bias = np.concatenate([
-                self._rotated(layer, names.Q_BIAS), self._rotated(layer, names.K_BIAS),
+                self._folded(self._layer_tensor(layer, names.Q_BIAS)),
+                self._layer_tensor(layer, names.K_BIAS),
                 self._layer_tensor(layer, names.V_BIAS),
             ])  # fmt: skip
         operators.matmul(x, f"{prefix}.qkv", np.concatenate(weights), bias)
@@ -140,8 +141,8 @@ class DecoderGraph:
         )
         q, k, v = parts
         if spec.qk_norm:
-            q = self._head_norm(q, spec.heads, self._rotated(layer, names.Q_NORM))
-            k = self._head_norm(k, spec.kv_heads, self._rotated(layer, names.K_NORM))
+            q = self._head_norm(q, spec.heads, self._layer_tensor(layer, names.Q_NORM))
+            k = self._head_norm(k, spec.kv_heads, self._layer_tensor(layer, names.K_NORM))
         q = self._rotate(q, spec.heads)
         k = self._rotate(k, spec.kv_heads)
         keys = self._write("k", layer, k)
@@ -206,13 +207,6 @@ class DecoderGraph:
     def _silu(self, x: str, out: str) -> str:
         gate = self._graph.node("Sigmoid", [x], f"{out}.sigmoid")
         return self._graph.node("Mul", [x, gate], out)
-
-    def _rotated(self, layer: int, name: str) -> NDArray[np.float32]:
-        """A query or key tensor with its rows in rotate-half order, queries folded."""
-        tensor = self._layer_tensor(layer, name)
-        if self._spec.interleaved_rope:
-            tensor = half_order(tensor, self._spec.head_dim)
-        return self._folded(tensor) if name in (names.Q, names.Q_BIAS) else tensor
 
     def _folded(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
         """Reorders the query heads (first axis) from [kv_heads, group] to [group, kv_heads]."""
