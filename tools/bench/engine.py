@@ -1,8 +1,8 @@
 """How long is one forward of the draft model? Beside llama.cpp on the same weights, where it is installed.
 
 Milliseconds, median and best of the repeats, for 1 to 16 nodes after 496 tokens of context in 512 slots, the
-logits of every node taken out. The two take turns within each repeat, so that other work on the machine hits both.
-llama.cpp comes with `pip install llama-cpp-python` and runs the file that the bundle was exported from.
+logits of every node taken out. The two take turns within each repeat, so that other work on the machine hits
+both. llama.cpp comes with `pip install llama-cpp-python` and runs the file the bundle was exported from.
 """
 
 from __future__ import annotations
