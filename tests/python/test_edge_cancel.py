@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import UsageError
-from acespec_edge.generation import Ended, Event
+from acespec_edge.generation import Ended, Event, Generation
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, runtime
 from tests.python.fakes import (
     FakeCloud,
     FakeDrafter,
-    Report,
     decode_plainly,
     make_bundle,
     no_thread_left,
@@ -138,19 +136,19 @@ def test_a_request_that_starts_after_close_opens_nothing(bundle: Bundle) -> None
     assert len(links) == 1 and links[0].closed
 
 
-def test_close_cancels_all_before_it_waits_for_one(bundle: Bundle) -> None:
-    class SlowDrafter(FakeDrafter):
-        def step(self, width: int, extend: bool) -> Report:
-            time.sleep(0.2)
-            return super().step(width, extend)
+def test_close_cancels_all_before_it_waits_for_one(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled_at_join: list[list[bool]] = []
+    join = Generation.join
 
-    cloud = FakeCloud(TARGET, lag=1000)
-    edge = runtime(bundle, drafter=SlowDrafter(DRAFTER), cloud=cloud)
+    def watched(generation: Generation) -> None:
+        cancelled_at_join.append([stream._generation._cancelled.is_set() for stream in streams])
+        join(generation)
+
+    monkeypatch.setattr(Generation, "join", watched)
+    edge = runtime(bundle, cloud=FakeCloud(TARGET, silent_after=2))
     streams = [edge.stream(PROMPT, max_tokens=40) for _ in range(5)]
-    while not any(isinstance(message, _core.Open) for message in cloud.received):
-        time.sleep(0.01)
     edge.close()
-    assert sum(isinstance(message, _core.Open) for message in cloud.received) == 1
+    assert cancelled_at_join == [[True] * 5] * 5
     for stream in streams:
         stream.close()
         assert stream.result.finish_reason == "cancelled"
