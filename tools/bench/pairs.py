@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from filelock import FileLock
+
 from acespec_edge import models
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from acespec_edge.export.build import export_bundle
 from acespec_edge.export.sources import open_source
 from acespec_edge.transport import Connector
+
+_EXPORT_SECONDS = 600.0
+"""How long to wait for another process that exports the same bundle."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,14 @@ class Loaded:
 
 
 def bundle_of(pair: Pair) -> Bundle:
-    """The drafter's bundle, exported beside the cached models the first time."""
+    """The drafter's bundle, exported beside the cached models the first time; of two processes, by one."""
     folder = models.cache_folder().parent / "bundles" / f"{pair.drafter}-{pair.quant}"
-    try:
-        return Bundle.load(folder)
-    except UsageError:  # none yet, or one of another version
-        return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(folder.name + ".lock"), timeout=_EXPORT_SECONDS):
+        try:
+            return Bundle.load(folder)
+        except UsageError:  # none yet, or one of another version
+            return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
 
 
 @contextlib.contextmanager
