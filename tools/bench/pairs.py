@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +60,7 @@ def bundle_of(pair: Pair) -> Bundle:
             return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
 
 
-@contextlib.contextmanager
-def load_pair(name: str, *, round_ms: float = 0.0) -> Iterator[Loaded]:
+def load_pair(name: str, *, round_ms: float = 0.0) -> Loaded:
     """Fetches, exports and loads what is not there yet; the target on one thread, in float32.
 
     `round_ms`: shortest time from a draft to its verdict, in place of a network.
@@ -74,4 +71,4 @@ def load_pair(name: str, *, round_ms: float = 0.0) -> Iterator[Loaded]:
     pair = PAIRS[name]
     bundle = bundle_of(pair)
     verifier = load_verifier(pair.target, device="cpu", dtype="float32", threads=1)
-    yield Loaded(bundle, verifier.model, lambda: connect(verifier, emulate_verify_ms=(round_ms, 0.0)))
+    return Loaded(bundle, verifier.model, lambda: connect(verifier, emulate_verify_ms=(round_ms, 0.0)))
