@@ -7,24 +7,13 @@
 #include <vector>
 
 #include "bindings/bind.h"
+#include "bindings/convert.h"
 
 namespace acespec::bindings {
 
 namespace py = pybind11;
 
 namespace {
-
-std::vector<TokenId> to_tokens(const std::vector<std::int32_t>& ids) {
-  return std::vector<TokenId>(ids.begin(), ids.end());
-}
-
-py::list to_list(const std::vector<TokenId>& tokens) {
-  py::list ids(tokens.size());
-  for (std::size_t index = 0; index < tokens.size(); ++index) {
-    ids[index] = py::int_(tokens[index].value());
-  }
-  return ids;
-}
 
 py::dict to_dict(const DrafterSnapshot& snapshot) {
   using py::literals::operator""_a;
@@ -74,20 +63,18 @@ void bind_drafter(py::module_& m) {
            py::arg("options") = DrafterOptions{})
       .def(
           "begin",
-          [](Drafter& self, const std::vector<std::int32_t>& prompt, const SamplingRules& rules) {
-            return self.begin(to_tokens(prompt), rules);
+          [](Drafter& self, const Ids& prompt, const SamplingRules& rules) {
+            return self.begin(tokens_of(prompt), rules);
           },
           py::arg("prompt"), py::arg("rules"))
       .def("step", &Drafter::step, py::arg("width"), py::arg("extend"),
            py::call_guard<py::gil_scoped_release>())
       .def(
-          "take_chain", [](Drafter& self, std::size_t length) { return to_list(self.take_chain(length)); },
+          "take_chain", [](Drafter& self, std::size_t length) { return ids_of(self.take_chain(length)); },
           py::arg("length"))
       .def(
           "apply_verdict",
-          [](Drafter& self, const std::vector<std::int32_t>& tokens) {
-            return self.apply_verdict(to_tokens(tokens));
-          },
+          [](Drafter& self, const Ids& tokens) { return self.apply_verdict(tokens_of(tokens)); },
           py::arg("tokens"))
       .def_property_readonly("ready", &Drafter::ready)
       .def_property_readonly("committed", &Drafter::committed)

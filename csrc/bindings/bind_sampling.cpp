@@ -1,5 +1,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/operators.h>
+#include <pybind11/stl.h>
 
 #include <cstdint>
 #include <span>
@@ -10,6 +11,7 @@
 #include "acespec/base/philox.h"
 #include "acespec/sampling/sampler.h"
 #include "bindings/bind.h"
+#include "bindings/convert.h"
 
 namespace acespec::bindings {
 namespace {
@@ -68,26 +70,64 @@ py::array_t<std::uint32_t> gumbel_words(std::uint64_t seed, std::int32_t positio
   return words;
 }
 
-std::string text_of(const SamplingRules& r) {
-  return py::str("SamplingRules(temperature={}, top_k={}, top_p={}, min_p={}, seed={})")
-      .format(r.temperature, r.top_k, r.top_p, r.min_p, r.seed)
-      .cast<std::string>();
+/// Names the fields that are not at their defaults; those of the draw always.
+std::string text_of(const py::object& rules) {
+  py::list parts;
+  for (const char* name :
+       {"temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "logit_bias", "banned", "allowed", "min_tokens"}) {
+    const py::object value = rules.attr(name);
+    if (parts.size() < 5 || !value.equal(py::cast(SamplingRules{}).attr(name))) {
+      parts.append(py::str("{}={!r}").format(name, value));
+    }
+  }
+  return py::str("SamplingRules({})").format(py::str(", ").attr("join")(parts)).cast<std::string>();
 }
 
 }  // namespace
 
 void bind_sampling(py::module_& m) {
   py::class_<SamplingRules>(m, "SamplingRules")
-      .def(py::init([](float temperature, std::int32_t top_k, float top_p, float min_p, std::uint64_t seed) {
-             return SamplingRules{temperature, top_k, top_p, min_p, seed};
+      .def(py::init([](float temperature, std::int32_t top_k, float top_p, float min_p, std::uint64_t seed,
+                       float repetition_penalty, float presence_penalty, float frequency_penalty,
+                       const IdPairs& logit_bias, const Ids& banned, const Ids& allowed,
+                       std::uint32_t min_tokens) {
+             return SamplingRules{temperature,
+                                  top_k,
+                                  top_p,
+                                  min_p,
+                                  seed,
+                                  repetition_penalty,
+                                  presence_penalty,
+                                  frequency_penalty,
+                                  pairs_of<LogitBias>(logit_bias),
+                                  tokens_of(banned),
+                                  tokens_of(allowed),
+                                  min_tokens};
            }),
            py::kw_only(), py::arg("temperature") = 0.0F, py::arg("top_k") = 0, py::arg("top_p") = 1.0F,
-           py::arg("min_p") = 0.0F, py::arg("seed") = 0)
+           py::arg("min_p") = 0.0F, py::arg("seed") = 0, py::arg("repetition_penalty") = 1.0F,
+           py::arg("presence_penalty") = 0.0F, py::arg("frequency_penalty") = 0.0F,
+           py::arg("logit_bias") = IdPairs{}, py::arg("banned") = Ids{}, py::arg("allowed") = Ids{},
+           py::arg("min_tokens") = 0)
       .def_readwrite("temperature", &SamplingRules::temperature)
       .def_readwrite("top_k", &SamplingRules::top_k)
       .def_readwrite("top_p", &SamplingRules::top_p)
       .def_readwrite("min_p", &SamplingRules::min_p)
       .def_readwrite("seed", &SamplingRules::seed)
+      .def_readwrite("repetition_penalty", &SamplingRules::repetition_penalty)
+      .def_readwrite("presence_penalty", &SamplingRules::presence_penalty)
+      .def_readwrite("frequency_penalty", &SamplingRules::frequency_penalty)
+      .def_property(
+          "logit_bias", [](const SamplingRules& r) { return id_pairs_of(r.logit_bias, &LogitBias::bias); },
+          [](SamplingRules& r, const IdPairs& values) { r.logit_bias = pairs_of<LogitBias>(values); })
+      .def_property(
+          "banned", [](const SamplingRules& r) { return ids_of(r.banned); },
+          [](SamplingRules& r, const Ids& ids) { r.banned = tokens_of(ids); })
+      .def_property(
+          "allowed", [](const SamplingRules& r) { return ids_of(r.allowed); },
+          [](SamplingRules& r, const Ids& ids) { r.allowed = tokens_of(ids); })
+      .def_readwrite("min_tokens", &SamplingRules::min_tokens)
       .def_property_readonly("greedy", &SamplingRules::greedy)
       .def("validate", &SamplingRules::validate)
       .def(py::self == py::self)

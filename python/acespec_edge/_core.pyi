@@ -13,11 +13,18 @@ class PeerError(AcespecError): ...
 class EngineError(AcespecError): ...
 
 class SamplingRules:
-    """How the next token is drawn; ``temperature`` 0 is greedy and ignores the rest.
+    """How the next token is drawn.
 
-    Order: logits / ``temperature``; ``min_p`` drops tokens under min_p times the likeliest; ``top_k`` keeps
-    the k likeliest (0: all); ``top_p`` keeps the smallest head of that mass (1: all). ``seed``: of the
-    coupled noise, 64 bits.
+    A LogitShaper first rules tokens out (-inf): all but ``allowed`` (empty: none), ``banned``, what a grammar
+    forbids, stop ids before ``min_tokens`` tokens of output. It then adds ``logit_bias``, pairs of a token
+    and a finite number, and applies ``repetition_penalty`` r > 0 (tokens of prompt and output: logit / r
+    above 0, else logit * r), ``frequency_penalty`` and ``presence_penalty``, both in [-2, 2] (subtracted
+    times the count in the output, and once if there).
+
+    The Sampler draws from the shaped row: ``temperature`` 0 is greedy and ignores the rest. Otherwise logits
+    / ``temperature``; ``min_p`` drops tokens under min_p times the likeliest; ``top_k`` keeps the k likeliest
+    (0: all); ``top_p`` keeps the smallest head of that mass (1: all). ``seed``: of the request's random
+    numbers, 64 bits.
     """
 
     temperature: float
@@ -25,6 +32,13 @@ class SamplingRules:
     top_p: float
     min_p: float
     seed: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: list[tuple[int, float]]
+    banned: list[int]
+    allowed: list[int]
+    min_tokens: int
     def __init__(
         self,
         *,
@@ -33,6 +47,13 @@ class SamplingRules:
         top_p: float = 1.0,
         min_p: float = 0.0,
         seed: int = 0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Sequence[tuple[int, float]] = (),
+        banned: Sequence[int] = (),
+        allowed: Sequence[int] = (),
+        min_tokens: int = 0,
     ) -> None: ...
     @property
     def greedy(self) -> bool: ...
@@ -81,6 +102,19 @@ class FaultCode(IntEnum):
     request = 6
     internal = 7
 
+class Mode(IntEnum):
+    """How the target decides on a drafted token."""
+
+    coupled = 0
+    residual = 1
+
+class Grammar(IntEnum):
+    """What kind of text ``Open.grammar`` is."""
+
+    none = 0
+    json_schema = 1
+    regex = 2
+
 # Messages are values, equal when their fields are; docs/protocol.md says what those mean. A list read from a
 # message is a copy: assign, do not append.
 
@@ -125,6 +159,10 @@ class Open:
     stop_ids: list[int]
     max_tokens: int
     free_run: bool
+    logprobs: int
+    grammar_kind: Grammar
+    grammar: str
+    mode: Mode
     def __init__(
         self,
         *,
@@ -134,6 +172,37 @@ class Open:
         stop_ids: Sequence[int] = (),
         max_tokens: int = 0,
         free_run: bool = False,
+        logprobs: int = -1,
+        grammar_kind: Grammar = ...,
+        grammar: str = "",
+        mode: Mode = ...,
+    ) -> None: ...
+
+class TokenLogprob:
+    """Under the plain softmax of the target's logits. ``top``: the likeliest tokens with theirs, likeliest
+    first.
+    """
+
+    logprob: float
+    top: list[tuple[int, float]]
+    def __init__(self, *, logprob: float = 0.0, top: Sequence[tuple[int, float]] = ()) -> None: ...
+
+class SparseRow:
+    """The target's distribution p where it rejected a token.
+
+    ``head``: tokens with their p. ``tail_mass``: p of all others together. ``tail``: independent draws from p
+    among those others, in order, each with its p.
+    """
+
+    head: list[tuple[int, float]]
+    tail_mass: float
+    tail: list[tuple[int, float]]
+    def __init__(
+        self,
+        *,
+        head: Sequence[tuple[int, float]] = (),
+        tail_mass: float = 0.0,
+        tail: Sequence[tuple[int, float]] = (),
     ) -> None: ...
 
 class Draft:
@@ -144,6 +213,9 @@ class Draft:
     parent_offsets: list[int]
     tokens: list[int]
     free_run: bool
+    q: list[int]
+    resampled: int
+    more_tail: bool
     def __init__(
         self,
         *,
@@ -154,6 +226,9 @@ class Draft:
         parent_offsets: Sequence[int] = (),
         tokens: Sequence[int] = (),
         free_run: bool = False,
+        q: Sequence[int] = (),
+        resampled: int = -1,
+        more_tail: bool = False,
     ) -> None: ...
 
 class Verdict:
@@ -165,6 +240,8 @@ class Verdict:
     finish: Finish
     queue_us: int
     verify_us: int
+    logprobs: list[TokenLogprob]
+    sparse: SparseRow | None
     def __init__(
         self,
         *,
@@ -176,6 +253,8 @@ class Verdict:
         finish: Finish = ...,
         queue_us: int = 0,
         verify_us: int = 0,
+        logprobs: Sequence[TokenLogprob] = (),
+        sparse: SparseRow | None = None,
     ) -> None: ...
 
 class Cancel:
@@ -199,7 +278,8 @@ Message: TypeAlias = Hello | Welcome | Open | Draft | Verdict | Cancel | Close |
 
 class Limits:
     """Sizes a message may have: bytes in all, nodes of a Draft (and tokens of a Verdict), tokens of a prompt,
-    stop ids, bytes of a text.
+    stop ids, bytes of a text, tokens biased, banned or allowed (of each), bytes of a grammar, tokens and
+    samples of a sparse row.
     """
 
     def __init__(
@@ -210,6 +290,9 @@ class Limits:
         max_prompt: int = 131_072,
         max_stop_ids: int = 64,
         max_text: int = 4096,
+        max_listed: int = 4096,
+        max_grammar: int = 65_536,
+        max_sparse: int = 4096,
     ) -> None: ...
     @property
     def max_bytes(self) -> int: ...
@@ -221,6 +304,12 @@ class Limits:
     def max_stop_ids(self) -> int: ...
     @property
     def max_text(self) -> int: ...
+    @property
+    def max_listed(self) -> int: ...
+    @property
+    def max_grammar(self) -> int: ...
+    @property
+    def max_sparse(self) -> int: ...
 
 def encode(message: Message, limits: Limits = ...) -> bytes:
     """Raises UsageError when the message breaks a limit or its own invariants."""

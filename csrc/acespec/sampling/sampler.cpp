@@ -108,7 +108,7 @@ void Sampler::rank_kept(const SamplingRules& rules, Position position) {
 
 std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& rules, Position position,
                           std::span<Candidate> out) {
-  rules.validate();
+  rules.validate_draw();
   if (logits.size() < vocabulary_) {
     throw UsageError("logits has " + std::to_string(logits.size()) + " columns; the vocabulary needs " +
                      std::to_string(vocabulary_));
