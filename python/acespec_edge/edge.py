@@ -16,7 +16,8 @@ from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.modes import Commit, Pace, Run, drafter_alone, speculate, target_alone
-from acespec_edge.request import Mode, Options, Prompt, checked_mode, make_request
+from acespec_edge.prompt import Prompt
+from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
 from acespec_edge.session import EdgeSession
 from acespec_edge.transport import Connector, connect, local_connector, read_token

@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict, cast, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
+from acespec_edge.prompt import Prompt, prompt_ids
 from acespec_edge.stops import StopStrings
 
-Message = Mapping[str, Any]
 Mode = Literal["auto", "cloud", "edge"]
-Prompt = str | Sequence[int] | Sequence[Message]
 
 MODES: Final[tuple[str, ...]] = get_args(Mode)
 
@@ -52,6 +51,10 @@ class Options(TypedDict, total=False):
     """Instead of the runtime's."""
     raw: bool
     """Take a text prompt as it is, without the chat template; False."""
+    tools: Sequence[Mapping[str, Any]] | None
+    """JSON schemas of functions, for the chat template; None."""
+    continue_final_message: bool
+    """Let the model go on inside the last chat message instead of answering it; False."""
 
 
 def make_request(
@@ -68,6 +71,8 @@ def make_request(
     stop: str | Sequence[str] = (),
     mode: Mode | None = None,
     raw: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    continue_final_message: bool = False,
 ) -> Request:
     """Raises UsageError naming the first field that is wrong."""
     taken: Mode = default_mode if mode is None else mode
@@ -88,7 +93,9 @@ def make_request(
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     StopStrings(stops)
     return Request(
-        prompt=prompt_ids(bundle, prompt, raw=raw),
+        prompt=prompt_ids(
+            bundle, prompt, raw=raw, tools=tools, continue_final_message=continue_final_message
+        ),
         rules=rules,
         max_tokens=max_tokens,
         stop_ids=list(bundle.eos_ids),
@@ -101,40 +108,3 @@ def checked_mode(mode: str) -> None:
     """Raises UsageError unless ``mode`` is one of MODES."""
     if mode not in MODES:
         raise UsageError(f"mode is {mode!r}: it must be one of {', '.join(MODES)}")
-
-
-def prompt_ids(bundle: Bundle, prompt: Prompt, *, raw: bool) -> list[int]:
-    """Token ids of a prompt: a string is one user turn when the bundle has a chat template (unless ``raw``),
-    else plain text; messages go through the template; ids are taken as they are.
-
-    Raises UsageError for an empty prompt, ids outside the vocabulary, or messages that the template refuses.
-    """
-    if not prompt:
-        raise UsageError("prompt is empty: give a text, chat messages or token ids")
-    vocabulary = bundle.vocabulary_table
-    if isinstance(prompt, str):
-        if raw or bundle.chat_template is None:
-            ids = vocabulary.encode(prompt, add_special=True)
-        else:
-            ids = _chat_ids(bundle, [{"role": "user", "content": prompt}])
-    elif all(isinstance(part, Mapping) for part in prompt):
-        ids = _chat_ids(bundle, cast("Sequence[Message]", prompt))
-    else:
-        ids = [_checked_id(part, index, vocabulary.size) for index, part in enumerate(prompt)]
-    if not ids:
-        raise UsageError("prompt is empty: the tokenizer makes no token of it")
-    return ids
-
-
-def _chat_ids(bundle: Bundle, messages: Sequence[Message]) -> list[int]:
-    from acespec_edge.chat import encode_chat
-
-    return encode_chat(bundle, messages)
-
-
-def _checked_id(part: object, index: int, size: int) -> int:
-    if not isinstance(part, int) or isinstance(part, bool):
-        raise UsageError(f"prompt[{index}] is {part!r}: a prompt is a text, chat messages, or token ids")
-    if not 0 <= part < size:
-        raise UsageError(f"prompt[{index}] is {part}: token ids of this bundle are 0 to {size - 1}")
-    return part

@@ -87,8 +87,12 @@ class Vocabulary:
         """Token ids of `text`, special tokens in it recognised.
 
         `add_special` adds what the tokenizer puts around a text by itself (a BOS, where the model wants one).
+        Raises UsageError for a text with half a surrogate pair, which has no bytes.
         """
-        return list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+        try:
+            return list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+        except TypeError as problem:
+            raise UsageError("text: must be Unicode; it holds half of a surrogate pair") from problem
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids` without special tokens; bytes that are no UTF-8 become U+FFFD."""

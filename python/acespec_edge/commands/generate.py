@@ -14,7 +14,8 @@ from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
-    from acespec_edge.request import Mode, Prompt
+    from acespec_edge.prompt import Prompt
+    from acespec_edge.request import Mode
     from acespec_edge.result import Result
     from acespec_edge.stats import Stats
 
