@@ -1,10 +1,15 @@
 #include "acespec/drafter/drafter.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "acespec/base/error.h"
 
 #include "bindings/bind.h"
 #include "bindings/convert.h"
@@ -14,6 +19,41 @@ namespace acespec::bindings {
 namespace py = pybind11;
 
 namespace {
+
+using MaskWords = py::array_t<std::uint32_t, py::array::c_style>;
+
+/// A Python callable as a grammar's mask: called while step() has the GIL released.
+class PythonMask {
+ public:
+  explicit PythonMask(py::function source) : held_(new Held{std::move(source), {}}, let_go) {}
+
+  std::span<const std::uint32_t> operator()(std::span<const TokenId> path) const {
+    const py::gil_scoped_acquire locked;
+    const py::object words = held_->source(ids_of(path));
+    if (words.is_none()) {
+      return {};
+    }
+    if (!py::isinstance<MaskWords>(words)) {
+      throw UsageError("a mask must be None or a C-contiguous array of uint32");
+    }
+    held_->words = py::reinterpret_borrow<MaskWords>(words);
+    return {held_->words.data(), static_cast<std::size_t>(held_->words.size())};
+  }
+
+ private:
+  struct Held {
+    py::function source;
+    MaskWords words;  // of the last call
+  };
+
+  // The last copy of this object may go while the GIL is released.
+  static void let_go(Held* held) {
+    const py::gil_scoped_acquire locked;
+    delete held;
+  }
+
+  std::shared_ptr<Held> held_;
+};
 
 py::dict to_dict(const DrafterSnapshot& snapshot) {
   using py::literals::operator""_a;
@@ -63,10 +103,16 @@ void bind_drafter(py::module_& m) {
            py::arg("options") = DrafterOptions{})
       .def(
           "begin",
-          [](Drafter& self, const Ids& prompt, const SamplingRules& rules) {
-            return self.begin(tokens_of(prompt), rules);
+          [](Drafter& self, const Ids& prompt, const SamplingRules& rules, const Ids& stop_ids) {
+            return self.begin(tokens_of(prompt), rules, tokens_of(stop_ids));
           },
-          py::arg("prompt"), py::arg("rules"))
+          py::arg("prompt"), py::arg("rules"), py::arg("stop_ids") = Ids{})
+      .def(
+          "set_mask",
+          [](Drafter& self, const std::optional<py::function>& source) {
+            self.set_mask(source ? MaskSource(PythonMask(*source)) : nullptr);
+          },
+          py::arg("source"))
       .def("step", &Drafter::step, py::arg("width"), py::arg("extend"),
            py::call_guard<py::gil_scoped_release>())
       .def(

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "acespec/base/error.h"
 #include "acespec/base/philox.h"
 #include "acespec/sampling/sampler.h"
+#include "acespec/sampling/shaper.h"
 #include "bindings/bind.h"
 #include "bindings/convert.h"
 
@@ -20,6 +22,7 @@ namespace py = pybind11;
 
 /// Borrowed, never converted: a copy of a logit row per token would go unnoticed.
 using Logits = py::array_t<float, py::array::c_style>;
+using MaskWords = py::array_t<std::uint32_t, py::array::c_style>;
 
 std::span<const float> row_of(const Logits& logits) {
   if (logits.ndim() != 1) {
@@ -70,12 +73,29 @@ py::array_t<std::uint32_t> gumbel_words(std::uint64_t seed, std::int32_t positio
   return words;
 }
 
+py::array_t<float, py::array::c_style> shape(LogitShaper& shaper, const Logits& logits, const Ids& path,
+                                             const std::optional<MaskWords>& mask) {
+  const std::span<const float> row = row_of(logits);
+  std::span<const std::uint32_t> words;
+  if (mask) {
+    words = {mask->data(), static_cast<std::size_t>(mask->size())};
+  }
+  const std::vector<TokenId> tokens = tokens_of(path);
+  std::span<const float> shaped;
+  {
+    const py::gil_scoped_release unlocked;
+    shaped = shaper.shape(row, tokens, words);
+  }
+  return shaped.data() == row.data() ? logits
+                                     : Logits(static_cast<py::ssize_t>(shaped.size()), shaped.data());
+}
+
 /// Names the fields that are not at their defaults; those of the draw always.
 std::string text_of(const py::object& rules) {
   py::list parts;
   for (const char* name :
        {"temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty", "presence_penalty",
-        "frequency_penalty", "logit_bias", "banned", "allowed", "min_tokens"}) {
+        "frequency_penalty", "logit_bias", "banned", "allowed", "min_tokens", "carried"}) {
     const py::object value = rules.attr(name);
     if (parts.size() < 5 || !value.equal(py::cast(SamplingRules{}).attr(name))) {
       parts.append(py::str("{}={!r}").format(name, value));
@@ -91,7 +111,7 @@ void bind_sampling(py::module_& m) {
       .def(py::init([](float temperature, std::int32_t top_k, float top_p, float min_p, std::uint64_t seed,
                        float repetition_penalty, float presence_penalty, float frequency_penalty,
                        const IdPairs& logit_bias, const Ids& banned, const Ids& allowed,
-                       std::uint32_t min_tokens) {
+                       std::uint32_t min_tokens, std::uint32_t carried) {
              return SamplingRules{temperature,
                                   top_k,
                                   top_p,
@@ -103,13 +123,14 @@ void bind_sampling(py::module_& m) {
                                   pairs_of<LogitBias>(logit_bias),
                                   tokens_of(banned),
                                   tokens_of(allowed),
-                                  min_tokens};
+                                  min_tokens,
+                                  carried};
            }),
            py::kw_only(), py::arg("temperature") = 0.0F, py::arg("top_k") = 0, py::arg("top_p") = 1.0F,
            py::arg("min_p") = 0.0F, py::arg("seed") = 0, py::arg("repetition_penalty") = 1.0F,
            py::arg("presence_penalty") = 0.0F, py::arg("frequency_penalty") = 0.0F,
            py::arg("logit_bias") = IdPairs{}, py::arg("banned") = Ids{}, py::arg("allowed") = Ids{},
-           py::arg("min_tokens") = 0)
+           py::arg("min_tokens") = 0, py::arg("carried") = 0)
       .def_readwrite("temperature", &SamplingRules::temperature)
       .def_readwrite("top_k", &SamplingRules::top_k)
       .def_readwrite("top_p", &SamplingRules::top_p)
@@ -128,6 +149,7 @@ void bind_sampling(py::module_& m) {
           "allowed", [](const SamplingRules& r) { return ids_of(r.allowed); },
           [](SamplingRules& r, const Ids& ids) { r.allowed = tokens_of(ids); })
       .def_readwrite("min_tokens", &SamplingRules::min_tokens)
+      .def_readwrite("carried", &SamplingRules::carried)
       .def_property_readonly("greedy", &SamplingRules::greedy)
       .def("validate", &SamplingRules::validate)
       .def(py::self == py::self)
@@ -140,6 +162,19 @@ void bind_sampling(py::module_& m) {
       .def("rank", &rank, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"),
            py::arg("count"))
       .def("choose", &choose, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"));
+
+  py::class_<LogitShaper>(m, "LogitShaper")
+      .def(py::init([](std::size_t vocabulary, const SamplingRules& rules, const Ids& prompt,
+                       const Ids& stop_ids) {
+             return LogitShaper(vocabulary, rules, tokens_of(prompt), tokens_of(stop_ids));
+           }),
+           py::arg("vocabulary"), py::arg("rules"), py::arg("prompt"), py::arg("stop_ids") = Ids{})
+      .def(
+          "commit", [](LogitShaper& self, const Ids& tokens) { self.commit(tokens_of(tokens)); },
+          py::arg("tokens"))
+      .def("shapes", &LogitShaper::shapes)
+      .def("shape", &shape, py::arg("logits").noconvert(), py::arg("path") = Ids{},
+           py::arg("mask").noconvert() = py::none());
 
   m.def("gumbel_words", &gumbel_words, py::arg("seed"), py::arg("position"), py::arg("first"),
         py::arg("count"));

@@ -1,6 +1,6 @@
 """The native surface. Token, position and slot lists are lists of int; arrays are C-contiguous float32."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -19,7 +19,8 @@ class SamplingRules:
     forbids, stop ids before ``min_tokens`` tokens of output. It then adds ``logit_bias``, pairs of a token
     and a finite number, and applies ``repetition_penalty`` r > 0 (tokens of prompt and output: logit / r
     above 0, else logit * r), ``frequency_penalty`` and ``presence_penalty``, both in [-2, 2] (subtracted
-    times the count in the output, and once if there).
+    times the count in the output, and once if there). ``carried``: how many of the prompt's last tokens count
+    as output, those of a request that goes on.
 
     The Sampler draws from the shaped row: ``temperature`` 0 is greedy and ignores the rest. Otherwise logits
     / ``temperature``; ``min_p`` drops tokens under min_p times the likeliest; ``top_k`` keeps the k likeliest
@@ -39,6 +40,7 @@ class SamplingRules:
     banned: list[int]
     allowed: list[int]
     min_tokens: int
+    carried: int
     def __init__(
         self,
         *,
@@ -54,6 +56,7 @@ class SamplingRules:
         banned: Sequence[int] = (),
         allowed: Sequence[int] = (),
         min_tokens: int = 0,
+        carried: int = 0,
     ) -> None: ...
     @property
     def greedy(self) -> bool: ...
@@ -63,9 +66,10 @@ class SamplingRules:
 class Sampler:
     """Draws with the coupled noise: ``argmax log p + G(seed, position, token)``. One thread at a time.
 
-    Logit rows are float32[>= vocabulary], C-contiguous, never copied; columns past the vocabulary are
-    padding. Both methods release the GIL and raise UsageError for a row too short or bad rules, EngineError
-    for NaN, +Inf or no finite logit.
+    Applies the rules of the draw alone: a LogitShaper shapes the row before. Logit rows are
+    float32[>= vocabulary], C-contiguous, never copied; columns past the vocabulary are padding. Both methods
+    release the GIL and raise UsageError for a row too short or bad rules, EngineError for NaN, +Inf or no
+    finite logit.
     """
 
     def __init__(self, vocabulary: int) -> None: ...
@@ -80,6 +84,34 @@ class Sampler:
         """
     def choose(self, logits: npt.NDArray[np.float32], rules: SamplingRules, position: int) -> int:
         """The first of ``rank``."""
+
+class LogitShaper:
+    """The rules that change logits, for one request whose prompt and output it counts. One thread at a time.
+
+    Operations are those of IEEE single precision, one by one: rows are equal bit for bit wherever shaped.
+    """
+
+    def __init__(
+        self, vocabulary: int, rules: SamplingRules, prompt: Sequence[int], stop_ids: Sequence[int] = ()
+    ) -> None:
+        """Raises UsageError for bad rules, a token of them or of the prompt outside the vocabulary, more
+        carried tokens than the prompt has."""
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Appends to the output. Raises UsageError for a token outside the vocabulary."""
+    def shapes(self) -> bool:
+        """False when every row without a mask is left as it is, now and later."""
+    def shape(
+        self,
+        logits: npt.NDArray[np.float32],
+        path: Sequence[int] = (),
+        mask: npt.NDArray[np.uint32] | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """The row after the committed tokens and ``path``, drafted tokens that count for this row alone.
+
+        ``mask``: ceil(vocabulary / 32) words or more; bit t % 32 of word t // 32 allows token t. Returns a
+        new float32[vocabulary], or ``logits`` itself when nothing is to be done. Releases the GIL. Raises
+        UsageError for a row or a mask too short, or a token outside the vocabulary.
+        """
 
 def gumbel_words(seed: int, position: int, first: int, count: int) -> npt.NDArray[np.uint32]:
     """The 32-bit words of the coupled noise of tokens ``first`` to ``first + count - 1``."""
@@ -477,10 +509,18 @@ class Drafter:
 
     def __init__(self, engine: Engine, options: DrafterOptions = ...) -> None:
         """Raises UsageError when the engine's ring lacks room for the context and 16 branch slots."""
-    def begin(self, prompt: Sequence[int], rules: SamplingRules) -> int:
+    def begin(self, prompt: Sequence[int], rules: SamplingRules, stop_ids: Sequence[int] = ()) -> int:
         """Starts a request; returns how many prompt tokens keep the keys and values of the last one.
 
-        Raises UsageError on an empty prompt, one longer than the context, an unknown token, bad rules.
+        Nothing is drafted below a stop id. Raises UsageError on an empty prompt, one longer than the context,
+        an unknown token, bad rules.
+        """
+    def set_mask(self, source: Callable[[list[int]], npt.NDArray[np.uint32] | None] | None) -> None:
+        """Holds the drafts of this request to a grammar; ``begin`` ends it.
+
+        ``step`` calls ``source`` with the tokens from the committed end down to each node it expands; it
+        returns the mask of what may follow, as ``LogitShaper.shape`` takes it. What it raises ends the step,
+        as an engine's failure does.
         """
     def step(self, width: int, extend: bool) -> StepReport:
         """One forward; releases the GIL.

@@ -48,6 +48,7 @@ Open open_ruled() {
   open.rules.banned = ids({4, 5});
   open.rules.allowed = ids({17, 18, 70000});
   open.rules.min_tokens = 9;
+  open.rules.carried = 2;
   open.logprobs = 5;
   open.mode = Mode::kResidual;
   return open;

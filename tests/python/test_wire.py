@@ -105,6 +105,7 @@ RULES = st.builds(
     banned=TOKENS,
     allowed=TOKENS,
     min_tokens=U32,
+    carried=U32,
 )
 MESSAGES = st.one_of(
     trees(),

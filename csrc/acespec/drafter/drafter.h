@@ -3,62 +3,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "acespec/base/ids.h"
 #include "acespec/cache/state_cache.h"
+#include "acespec/drafter/reports.h"
 #include "acespec/engine/engine.h"
 #include "acespec/sampling/sampler.h"
+#include "acespec/sampling/shaper.h"
 #include "acespec/tree/attention_bias.h"
 #include "acespec/tree/token_tree.h"
 
 namespace acespec {
 
-struct DrafterOptions {
-  std::size_t context =
-      2048;  ///< committed tokens the drafter can hold; the engine's other slots are for branches
-  std::size_t candidates = 4;   ///< children grown under an expanded node
-  std::size_t max_nodes = 256;  ///< nodes expanded between two verdicts, at most
-  /// Temperature that turns the drafter's scores into the estimated probability that the target takes a
-  /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
-  float sharpness = 0.7F;
-  float floor = -9.0F;  ///< log-probability under which a branch is not worth a forward
-};
-
-/// What one step did.
-struct StepReport {
-  std::size_t rows = 0;     ///< tokens forwarded
-  double seconds = 0.0;     ///< of the engine's forward
-  bool prefilling = false;  ///< the rows were committed tokens
-  bool exhausted = false;   ///< nothing was worth expanding; no forward was made
-};
-
-/// What a verdict left of the speculation.
-struct Recovery {
-  bool hit = false;       ///< the new last token was in the cache, expanded: no forward is needed to go on
-  std::size_t ready = 0;  ///< drafted tokens on the main chain from there
-  double microseconds = 0.0;  ///< from the verdict to the chain being ready
-};
-
-/// State for tests and support.
-struct DrafterSnapshot {
-  struct Node {
-    NodeId id;
-    NodeId parent;
-    TokenId token;
-    Position position;
-    float log_weight = 0.0F;
-    bool expanded = false;
-    bool in_flight = false;
-  };
-  CacheSnapshot cache;
-  std::vector<Node> nodes;  ///< the root first
-  std::size_t committed = 0;
-  std::size_t pending = 0;  ///< committed tokens whose KV is still to be computed
-};
+/// What a grammar allows after the committed tokens and `path`: a mask as LogitShaper::shape() takes it,
+/// valid until the next call, or nothing when all is allowed.
+using MaskSource = std::function<std::span<const std::uint32_t>(std::span<const TokenId> path)>;
 
 /// Life of a request: begin(), then step() while waiting, take_chain() to send, apply_verdict() for what came
 /// back.
@@ -66,21 +32,28 @@ struct DrafterSnapshot {
 /// Invariants: every committed token but the pending tail has one pinned slot; every expanded node below the
 /// root has one slot and one path link; an ancestor is used at least as recently as its descendants, so
 /// eviction takes leaves. apply_verdict() does one lookup a token and drops what no longer descends: its cost
-/// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction. Not
-/// thread-safe; step() is the only call that runs the model.
+/// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction,
+/// that which a request's rules need at begin(). Not thread-safe; step() is the only call that runs the
+/// model.
 class Drafter {
  public:
   /// Throws UsageError when the engine's ring does not hold the context and at least 16 branch slots.
   Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options);
 
   /// Starts a request. Keys and values of the longest prefix shared with the last one are kept; returns its
-  /// length. Throws UsageError on an empty prompt, one longer than the context, a token outside the
-  /// vocabulary, bad rules.
-  std::size_t begin(std::span<const TokenId> prompt, const SamplingRules& rules);
+  /// length. Nothing is drafted below a stop id. Throws UsageError on an empty prompt, one longer than the
+  /// context, a token outside the vocabulary, bad rules.
+  std::size_t begin(std::span<const TokenId> prompt, const SamplingRules& rules,
+                    std::span<const TokenId> stop_ids = {});
+
+  /// Holds the drafts of this request to a grammar; begin() ends it. `source` is asked in step(), for every
+  /// node expanded, and what it throws ends that step as an engine's failure does.
+  void set_mask(MaskSource source) { mask_ = std::move(source); }
 
   /// One forward. While committed tokens lack keys and values it feeds those; then it expands up to `width`
   /// nodes: the tip of the main chain first when `extend` (exhausted when it cannot be), otherwise the
-  /// likeliest first. Throws EngineError, after which the state is as before the call.
+  /// likeliest first. Throws EngineError, after which the state is as before the call; NoTokenError is one,
+  /// for rules that leave nothing after the committed tokens.
   StepReport step(std::size_t width, bool extend);
 
   /// Drafted tokens on the main chain from the root.
@@ -112,6 +85,8 @@ class Drafter {
   void choose(std::size_t width, bool extend);
   void reserve();
   void grow_candidates(NodeId node, std::span<const float> logits);
+  void trace_path(NodeId node);
+  std::size_t rank_after(NodeId node, std::span<const float> logits);
   void touch_ancestors(NodeId node);
   void forget(NodeId node);
   void drop_tree();
@@ -129,6 +104,9 @@ class Drafter {
   AttentionBias bias_;
   Sampler sampler_;
   SamplingRules rules_;
+  std::optional<LogitShaper> shaper_;  // of the request
+  std::vector<TokenId> stop_ids_;
+  MaskSource mask_;
 
   std::vector<TokenId> committed_;
   std::vector<KvSlot> context_slots_;  // of the first committed tokens, in order
@@ -143,6 +121,7 @@ class Drafter {
   std::vector<KvSlot> slots_;
   std::vector<std::uint32_t> all_rows_;
   std::vector<Candidate> candidates_;
+  std::vector<TokenId> path_;
 };
 
 }  // namespace acespec

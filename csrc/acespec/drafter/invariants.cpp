@@ -57,6 +57,7 @@ std::vector<std::string> Drafter::check() const {
            name + " is not one position below its parent");
     expect(node.log_weight <= parent.log_weight, name + " is likelier than its parent");
     expect(cache_.find(node.parent, node.token) == id, name + " is not found by its path");
+    expect(!node.sealed || !node.first_child, name + " is sealed and has children");
     if (node.slot) {
       ++owned;
       expect(cache_.ring().owner(*node.slot) == id, name + " does not own its slot");

@@ -45,6 +45,8 @@ struct SamplingRules {
   std::vector<TokenId> banned{};
   std::vector<TokenId> allowed{};  ///< empty: every token
   std::uint32_t min_tokens = 0;
+  /// How many of the prompt's last tokens count as output: those of a request that goes on.
+  std::uint32_t carried = 0;
 
   [[nodiscard]] bool greedy() const noexcept { return temperature == 0.0F; }
   /// True when some token may be dropped by rules 5 to 7.

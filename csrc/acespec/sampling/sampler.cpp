@@ -128,7 +128,7 @@ std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& ru
     throw EngineError("logits hold NaN or +Inf");
   }
   if (std::isinf(row.top)) {
-    throw EngineError("no logit is finite: every token is ruled out");
+    throw NoTokenError("no logit is finite: every token is ruled out");
   }
   if (out.empty()) {
     return 0;

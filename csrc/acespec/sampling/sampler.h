@@ -35,7 +35,7 @@ class Sampler {
   /// Writes up to `out.size()` candidates, best first, and returns how many (fewer when the rules leave
   /// fewer). `position`: absolute position of the token being chosen. O(V).
   /// Throws UsageError when `logits` is shorter than the vocabulary or the rules are invalid, EngineError on
-  /// NaN, +Inf, or when no logit is finite.
+  /// NaN and +Inf, NoTokenError when no logit is finite.
   std::size_t rank(std::span<const float> logits, const SamplingRules& rules, Position position,
                    std::span<Candidate> out);
 

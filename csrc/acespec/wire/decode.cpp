@@ -96,6 +96,7 @@ Open read(const fb::Open& table) {
   m.rules.banned = unpack(bytes(table.banned()), head.token_width(), "Open.banned");
   m.rules.allowed = unpack(bytes(table.allowed()), head.token_width(), "Open.allowed");
   m.rules.min_tokens = table.min_tokens();
+  m.rules.carried = table.carried();
   m.stop_ids = unpack(bytes(table.stop_ids()), head.token_width(), "Open.stop_ids");
   m.max_tokens = head.max_tokens();
   m.free_run = head.free_run();

@@ -73,7 +73,7 @@ void put(Builder& b, const Open& m) {
   b.Finish(fb::CreateOpen(b, &head, prompt, stop_ids, m.rules.repetition_penalty, m.rules.presence_penalty,
                           m.rules.frequency_penalty, m.rules.min_tokens, bias_tokens, bias_values, banned,
                           allowed, m.logprobs, static_cast<fb::Grammar>(m.grammar_kind), grammar,
-                          static_cast<fb::Mode>(m.mode)),
+                          static_cast<fb::Mode>(m.mode), m.rules.carried),
            kOpenId);
 }
 
