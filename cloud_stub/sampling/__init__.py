@@ -1,3 +1,1 @@
-"""The request's rules where the target's logits are: the native ones for rows in memory, a twin in PyTorch for
-rows on a device, of which only the chosen ids come back.
-"""
+"""The request's rules in PyTorch, for logits that stay on their device: only the chosen ids come back."""

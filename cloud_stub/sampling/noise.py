@@ -39,7 +39,9 @@ _Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _philox(counter: _Words, key: tuple[int, int]) -> _Words:
-    """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) of many counters."""
+    """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), counter by
+    counter.
+    """
     w0, w1, w2, w3 = counter
     k0, k1 = key
     for _ in range(10):

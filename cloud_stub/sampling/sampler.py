@@ -15,11 +15,11 @@ _NEVER: Final = float("-inf")
 
 
 class TorchSampler:
-    """Chooses by ``argmax log p + G(seed, position, token)`` and hands back one id: a row never leaves its device.
+    """Chooses by ``argmax log p + G(seed, position, token)``; the row never leaves its device.
 
-    Chooses what ``_core.Sampler`` does, with the same noise words and double precision; two candidates that
-    differ by the last rounding of a logarithm, or a share that meets ``top_p`` to within 1e-6, may go the other
-    way. One thread at a time. Raises what ``_core.Sampler`` raises.
+    The choice is that of ``_core.Sampler``, by the same noise words and in double precision. Two candidates
+    that differ by the last rounding of a logarithm, or a share that meets ``top_p`` to within 1e-6, may go
+    the other way. One thread at a time. Raises what ``_core.Sampler`` raises.
     """
 
     def __init__(self, vocabulary: int, *, device: torch.device) -> None:

@@ -19,8 +19,8 @@ _WORD_BITS: Final = 32
 class TorchShaper:
     """Shapes the rows of one request, whose prompt and output it counts.
 
-    Every operation is one of IEEE single precision in the order of the rules, none of them fused. One thread at a
-    time. Raises what ``_core.LogitShaper`` raises.
+    Every operation is one of IEEE single precision in the order of the rules, none of them fused. One thread
+    at a time. Raises what ``_core.LogitShaper`` raises.
     """
 
     def __init__(
