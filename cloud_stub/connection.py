@@ -6,20 +6,35 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from acespec_edge import _core
 from acespec_edge.errors import AcespecError, PeerError
 from cloud_stub.actions import Action, HangUp, Release, Send, Start, Verify
+from cloud_stub.budget import KvBudget
+from cloud_stub.counters import Counters
 from cloud_stub.judge import Ruling, Terms, judge
-from cloud_stub.scheduler import Job, Units
-from cloud_stub.session import Session
-from cloud_stub.verifiers.base import Handle
-
-if TYPE_CHECKING:
-    from cloud_stub.service import Service
+from cloud_stub.scheduler import Job, Scheduler, Units
+from cloud_stub.session import Phase, Session
+from cloud_stub.target import Target
+from cloud_stub.verifiers.base import Handle, Verifier
 
 logger = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What the connections of a service share. ``prefill_chunk``: prompt tokens per turn at the model;
+    ``retry_after``: seconds after which an edge that found no room may come back.
+    """
+
+    target: Target
+    verifier: Verifier
+    sampler: _core.Sampler
+    scheduler: Scheduler
+    counters: Counters
+    kv: KvBudget
+    prefill_chunk: int
+    retry_after: float
 
 
 class _Work:
@@ -36,21 +51,26 @@ class Connection:
 
     def __init__(
         self,
-        service: Service,
+        host: Host,
         session: Session,
         send: Callable[[bytes], None],
         hang_up: Callable[[str], None],
         forget: Callable[[Connection], None],
     ) -> None:
-        self._service = service
+        self._host = host
         self._session = session
         self._send = send
         self._hang_up = hang_up
         self._forget = forget
-        self._limits = service.target.limits
+        self._limits = host.target.limits
         self._lock = threading.Lock()
         self._work: dict[int, _Work] = {}
         self._dropped = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended: nothing more is taken in, what was sent is on its way out."""
+        return self._session.phase is Phase.CLOSED
 
     @property
     def deadline(self) -> float:
@@ -60,7 +80,7 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Takes one message as it came off the wire, whatever it holds."""
         now = time.monotonic()
-        self._service.counters.add(received_bytes=len(data))
+        self._host.counters.add(received_bytes=len(data))
         with self._lock:
             try:
                 message = _core.decode(data, self._limits)
@@ -84,12 +104,12 @@ class Connection:
         with self._lock:
             self._carry_out(self._session.close(reason))
 
-    def turn_away(self, retry_after: float) -> None:
+    def turn_away(self, reason: str) -> None:
         """Answers a connection that was not admitted."""
         fault = _core.Fault(
             code=_core.FaultCode.busy,
-            message=f"{self._service.options.max_sessions} sessions are open, which is this cloud's limit",
-            retry_after_ms=int(retry_after * 1000),
+            message=reason,
+            retry_after_ms=self._retry_after_ms,
         )
         with self._lock:
             self._carry_out([*self._session.lost(), Send(fault), HangUp("busy")])
@@ -106,42 +126,61 @@ class Connection:
                 case Send(message):
                     self._transmit(message)
                 case Start():
-                    work = self._work[action.ticket] = _Work(action.terms)
-                    work.job = self._service.scheduler.submit(self._prefill(work, action))
-                    self._service.counters.add(requests=1)
+                    self._start(action)
                 case Verify():
                     work = self._work[action.ticket]
-                    work.job = self._service.scheduler.submit(self._verify(work, action))
+                    work.job = self._host.scheduler.submit(self._verify(work, action))
                 case Release(ticket):
-                    work = self._work.pop(ticket)
-                    if work.job is not None:
-                        work.job.cancel()
-                    self._service.scheduler.submit(_free(work))
+                    self._release(self._work.pop(ticket))
                 case HangUp(reason):
                     self._hang_up(reason)
         if self._session.dropped_drafts != self._dropped:
-            self._service.counters.add(dropped_drafts=self._session.dropped_drafts - self._dropped)
+            self._host.counters.add(dropped_drafts=self._session.dropped_drafts - self._dropped)
             self._dropped = self._session.dropped_drafts
+
+    def _start(self, start: Start) -> None:
+        kv, tokens = self._host.kv, start.terms.end
+        if not kv.take(tokens):
+            reason = (
+                f"prompt and output may take {tokens} tokens of KV, and {kv.reserved} of {kv.capacity} are "
+                "taken: come back later, or ask for a smaller max_tokens"
+            )
+            self._carry_out(self._session.decline(start.ticket, reason, self._retry_after_ms))
+            return
+        work = self._work[start.ticket] = _Work(start.terms)
+        work.job = self._host.scheduler.submit(self._prefill(work, start))
+        self._host.counters.add(requests=1)
+
+    def _release(self, work: _Work) -> None:
+        if work.job is not None:
+            self._host.scheduler.cancel(work.job)
+        self._host.scheduler.submit(_free(work))
+        # Whoever takes these tokens next is queued behind the job that frees them.
+        self._host.kv.give(work.terms.end)
+
+    @property
+    def _retry_after_ms(self) -> int:
+        return int(self._host.retry_after * 1000)
 
     def _transmit(self, message: _core.Message) -> None:
         data = _core.encode(message, self._limits)
-        self._service.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
+        self._host.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
         self._send(data)
 
     # Units of work, run by the scheduler's thread.
 
     def _prefill(self, work: _Work, start: Start) -> Units:
-        prompt, chunk = start.prompt, self._service.options.prefill_chunk
+        prompt, chunk = start.prompt, self._host.prefill_chunk
         busy = 0.0
         try:
-            work.handle = self._service.verifier.open()
+            work.handle = self._host.verifier.open()
             for first in range(0, len(prompt), chunk):
                 started = time.monotonic()
                 rows = work.handle.prefill(prompt[first : first + chunk])
                 if first + chunk < len(prompt):
                     busy += time.monotonic() - started
                     yield
-            ruling = judge(rows, len(prompt), [], [], work.terms, self._service.sampler)
+            ruling = judge(rows, len(prompt), [], [], work.terms, self._host.sampler)
             self._conclude(start, ruling, 0, started, busy)
         except Exception as error:
             self._report(start.ticket, error)
@@ -152,7 +191,7 @@ class Connection:
         try:
             assert work.handle is not None
             rows = work.handle.verify(verify.tip, tokens, parents)
-            ruling = judge(rows, verify.base, tokens, parents, work.terms, self._service.sampler)
+            ruling = judge(rows, verify.base, tokens, parents, work.terms, self._host.sampler)
             work.handle.keep(ruling.path)
             self._conclude(verify, ruling, len(tokens), started)
         except Exception as error:
@@ -166,11 +205,11 @@ class Connection:
         """Pads the forward that began at ``started`` and reports; ``busy``: seconds of forwards before
         it.
         """
-        self._service.scheduler.pad(started, nodes)
+        self._host.scheduler.pad(started, nodes)
         now = time.monotonic()
         forward = busy + now - started
         queued = max(0.0, now - asked.arrived - forward)
-        self._service.counters.add(
+        self._host.counters.add(
             forwards=1,
             committed_tokens=len(ruling.path) + 1,
             verified_nodes=nodes,

@@ -116,9 +116,25 @@ class Session:
             return []
         return [self._fault(request.number, _FaultCode.internal, reason), *self._end_request()]
 
+    def decline(self, ticket: int, reason: str, retry_after_ms: int) -> list[Action]:
+        """Takes that ``Start`` found no room: the request ends before it began, the session lives."""
+        request = self._request
+        if request is None or request.ticket != ticket:
+            return []
+        self._request = None
+        fault = _core.Fault(
+            request=request.number, code=_FaultCode.busy, message=reason, retry_after_ms=retry_after_ms
+        )
+        return [Send(fault)]
+
     def expire(self, now: float) -> list[Action]:
-        """Ends a session that has been silent past its deadline."""
+        """Ends a session that has been silent past its deadline; one whose work is queued or runs is waiting
+        for this side.
+        """
         if now < self._deadline:
+            return []
+        if self._request is not None and self._request.attempt is not None:
+            self._touch(now)
             return []
         if self.phase is Phase.GREETING:
             return self.refuse(f"no Hello within {self._target.handshake_timeout:g} s")
@@ -155,15 +171,16 @@ class Session:
         if self._request is not None:
             reason = f"request {self._request.number} is still running: cancel it first"
             return [self._fault(message.request, _FaultCode.request, reason)]
+        prompt = message.prompt
         try:
-            terms = self._target.terms(message)
+            terms = self._target.terms(message, prompt)
         except UsageError as error:
             return [self._fault(message.request, _FaultCode.request, str(error))]
         self._tickets += 1
-        request = _Request(message.request, self._tickets, terms, list(message.prompt), message.free_run)
+        request = _Request(message.request, self._tickets, terms, list(prompt), message.free_run)
         request.attempt = Attempt(0, 1, [], [])
         self._request = request
-        return [Start(request.ticket, list(message.prompt), terms, now)]
+        return [Start(request.ticket, prompt, terms, now)]
 
     def _draft(self, draft: _core.Draft, now: float) -> list[Action]:
         request = self._request

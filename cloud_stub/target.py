@@ -49,9 +49,12 @@ class Target:
             target=self.name,
         )
 
-    def terms(self, request: _core.Open) -> Terms:
-        """The terms of a request; raises UsageError naming what cannot be served."""
-        length = len(request.prompt)
+    def terms(self, request: _core.Open, prompt: Sequence[int]) -> Terms:
+        """The terms of a request; raises UsageError naming what cannot be served.
+
+        ``prompt``: the request's, which is copied whenever it is read off a message.
+        """
+        length = len(prompt)
         if length == 0:
             raise UsageError("Open.prompt is empty: at least one token is needed (a BOS token will do)")
         if length >= self.max_context:
@@ -61,7 +64,7 @@ class Target:
             )
         if request.max_tokens == 0:
             raise UsageError("Open.max_tokens is 0: at least 1 would be right")
-        self.check_tokens("Open.prompt", request.prompt)
+        self.check_tokens("Open.prompt", prompt)
         request.rules.validate()
         return Terms(request.rules, frozenset(request.stop_ids), length, request.max_tokens, self.max_context)
 

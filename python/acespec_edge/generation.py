@@ -65,28 +65,27 @@ class Generation:
             self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self, sink: Callable[[Event], None]) -> None:
+        finish: FinishReason = "error"
+        failure: BaseException | None = None
         try:
             finish = self._generate(sink)
-            ended = Ended(self._result(finish), None)
         except BaseException as error:
-            # Held text goes out first, so that the pieces always add up to the result.
-            self._show(sink, [], self._output.finish())
-            ended = Ended(self._result("error"), error)
-            if isinstance(error, LinkError):
-                error.partial = ended.result
+            failure = error
+        # Held text goes out however it ended, so that the pieces always add up to the result.
+        self._show(sink, [], self._output.finish())
+        ended = Ended(self._result(finish), failure)
+        if isinstance(failure, LinkError):
+            failure.partial = ended.result
         sink(ended)
 
     def _generate(self, sink: Callable[[Event], None]) -> FinishReason:
         with self._source(Run(self._request, self._meter, self._cancelled)) as commits:
             for commit in commits:
                 text, ids = self._output.push(commit.tokens)
+                self._show(sink, ids, text)
                 finish: FinishReason | None = "stop" if self._output.ended else commit.finish
                 if finish is not None:
-                    text += self._output.finish()
-                self._show(sink, ids, text)
-                if finish is not None:
                     return finish
-        self._show(sink, [], self._output.finish())
         return "cancelled"
 
     def _show(self, sink: Callable[[Event], None], ids: list[int], text: str) -> None:
@@ -168,7 +167,10 @@ class Stream:
 
 
 class AsyncStream:
-    """Stream for asyncio: the same generation on the same thread, its events handed to the running loop."""
+    """Stream for asyncio: the same generation on the same thread, its events handed to the running loop.
+
+    Leaving the loop early cancels the generation; aclose() also waits for its ``result``.
+    """
 
     def __init__(self, generation: Generation) -> None:
         """Starts the generation; needs a running event loop."""
@@ -200,8 +202,16 @@ class AsyncStream:
             raise event.error
         raise StopAsyncIteration
 
-    def __aiter__(self) -> AsyncIterator[Piece]:
-        return self
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        try:
+            while True:
+                try:
+                    piece = await self.__anext__()
+                except StopAsyncIteration:
+                    return
+                yield piece
+        finally:
+            self._generation.cancel()
 
     async def aclose(self) -> None:
         """As Stream.close()."""

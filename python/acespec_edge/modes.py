@@ -13,7 +13,7 @@ from acespec_edge import _core
 from acespec_edge.channel import Channel
 from acespec_edge.drafting import Drafter, chain_limit
 from acespec_edge.request import Request
-from acespec_edge.result import FinishReason, Origin
+from acespec_edge.result import FinishReason
 from acespec_edge.session import Committed
 from acespec_edge.stats import Meter
 
@@ -32,7 +32,6 @@ class Commit:
 
     tokens: list[int]
     finish: FinishReason | None
-    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +113,12 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
             finish = "length"
         elif drafter.room == 1:
             finish = "context"
-        yield Commit(tokens, finish, "edge")
+        yield Commit(tokens, finish)
         if finish is not None:
             return
         drafter.apply_verdict(tokens)
     if not run.cancelled.is_set():
-        yield Commit([], "context", "edge")
+        yield Commit([], "context")
 
 
 def _explore(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Committed | None:
@@ -150,4 +149,4 @@ def _follow(run: Run, channel: Channel) -> Iterator[Commit]:
 
 
 def _from_target(verdict: Committed) -> Commit:
-    return Commit(verdict.tokens, _FINISH[verdict.finish], "target")
+    return Commit(verdict.tokens, _FINISH[verdict.finish])

@@ -47,7 +47,7 @@ class Output:
         return shown, ids
 
     def finish(self) -> str:
-        """Lets go of held text at the end. Call once."""
+        """Lets go of held text at the end. Call once, and last."""
         shown = self._stops.push(self._decoder.finish()) + self._stops.finish()
         self._texts.append(shown)
         self.ended = True

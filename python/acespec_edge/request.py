@@ -45,7 +45,7 @@ class Options(TypedDict, total=False):
     """Drop tokens under this share of the likeliest, in [0, 1]; 0."""
     seed: int | None
     """Key of the sampling noise, 0 to 2**64 - 1; None, the default, draws one, and the stats tell it."""
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     """Up to 16 strings; the text ends before the first that appears. None."""
     mode: Mode | None
     """Instead of the runtime's."""
@@ -68,7 +68,7 @@ def make_request(
     top_p: float = 1.0,
     min_p: float = 0.0,
     seed: int | None = None,
-    stop: str | Sequence[str] = (),
+    stop: str | Sequence[str] | None = None,
     mode: Mode | None = None,
     raw: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -90,7 +90,7 @@ def make_request(
         seed=secrets.randbits(53) if seed is None else seed,
     )
     rules.validate()
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     StopStrings(stops)
     return Request(
         prompt=prompt_ids(

@@ -5,55 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NoReturn
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.protocol import next_round
+from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
 from acespec_edge.verdict_rules import SentDraft, Terms, accepted_path, check_tokens
-
-
-class State(Enum):
-    """Where a session stands."""
-
-    NEW = "new"
-    GREETING = "waiting for the cloud's welcome"
-    IDLE = "idle"
-    RUNNING = "running a request"
-    CANCELLING = "waiting for the end of a cancelled request"
-    CLOSED = "closed"
-
-
-_SENDING: Final = {
-    (State.NEW, _core.Hello): State.GREETING,
-    (State.IDLE, _core.Open): State.RUNNING,
-    (State.RUNNING, _core.Draft): State.RUNNING,
-    (State.RUNNING, _core.Cancel): State.CANCELLING,
-    (State.GREETING, _core.Close): State.CLOSED,
-    (State.IDLE, _core.Close): State.CLOSED,
-    (State.RUNNING, _core.Close): State.CLOSED,
-    (State.CANCELLING, _core.Close): State.CLOSED,
-}
-"""What may be sent when, and where it leads. All else is the caller's mistake."""
-
-_RECEIVING: Final = {
-    (State.GREETING, _core.Welcome): State.IDLE,
-    (State.GREETING, _core.Fault): State.CLOSED,
-    (State.GREETING, _core.Close): State.CLOSED,
-    (State.IDLE, _core.Fault): State.CLOSED,
-    (State.IDLE, _core.Close): State.CLOSED,
-    (State.RUNNING, _core.Verdict): State.RUNNING,
-    (State.RUNNING, _core.Fault): State.IDLE,
-    (State.RUNNING, _core.Close): State.CLOSED,
-    (State.CANCELLING, _core.Verdict): State.CANCELLING,
-    (State.CANCELLING, _core.Fault): State.IDLE,
-    (State.CANCELLING, _core.Close): State.CLOSED,
-}
-"""What may arrive when, and where it leads. All else is the peer's. A finishing verdict leads to IDLE,
-and a fault of the session (request 0) to CLOSED.
-"""
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
 
@@ -200,11 +159,12 @@ class EdgeSession:
     def receive(self, data: bytes, at: float) -> Event:
         """Takes one message that arrived ``at``.
 
-        Raises what a Fault says (UsageError: ours to fix, LinkError: busy, PeerError: the rest), LinkError
-        when the cloud closes, PeerError when the message is malformed or not allowed here.
+        Raises what a Fault says (UsageError: ours to fix, LinkError: busy, PeerError: the rest) unless it
+        ends a cancelled request, LinkError when the cloud closes, PeerError when the message is malformed or
+        not allowed here.
         """
         message = _core.decode(data, self._limits)
-        following = _RECEIVING.get((self.state, type(message)))
+        following = RECEIVING.get((self.state, type(message)))
         if following is None:
             raise PeerError(
                 f"the cloud sent {type(message).__name__} while this session is {self.state.value}"
@@ -213,19 +173,17 @@ class EdgeSession:
             event = self._verdict(message, len(data), at)
             self.state = following if event.finish == _core.Finish.none else State.IDLE
             return event
+        if isinstance(message, _core.Fault):
+            return self._failed(message, at)
         self.state = following
         if isinstance(message, _core.Welcome):
             return self._welcomed(message)
-        if isinstance(message, _core.Fault):
-            if message.request == 0:
-                self.state = State.CLOSED
-            _raise_fault(message)
         if isinstance(message, _core.Close):
             raise LinkError(f"the cloud closed the connection: {message.reason or 'no reason given'}")
         raise PeerError(f"the cloud sent {type(message).__name__}, which only an edge sends")
 
     def _send(self, message: _Outgoing) -> bytes:
-        following = _SENDING.get((self.state, type(message)))
+        following = SENDING.get((self.state, type(message)))
         if following is None:
             raise UsageError(
                 f"{type(message).__name__} cannot be sent while this session is {self.state.value}"
@@ -243,6 +201,18 @@ class EdgeSession:
             )
         self.welcome = welcome
         return Welcomed(welcome)
+
+    def _failed(self, fault: _core.Fault, at: float) -> Committed:
+        """A fault of a cancelled request is its end. All others raise."""
+        cancelling = self.state is State.CANCELLING
+        running = self._request if cancelling or self.state is State.RUNNING else 0
+        if fault.request not in (0, running):
+            raise PeerError(f"fault of request {fault.request} while this session is {self.state.value}")
+        self._in_flight = None
+        self.state = State.CLOSED if fault.request == 0 else State.IDLE
+        if cancelling and fault.request != 0:
+            return Committed([], 0, _core.Finish.cancelled, at)
+        _raise_fault(fault)
 
     def _verdict(self, verdict: _core.Verdict, size: int, at: float) -> Committed:
         if verdict.request != self._request:

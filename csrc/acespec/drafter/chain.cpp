@@ -30,6 +30,7 @@ void Drafter::drop_tree() {
 }
 
 std::vector<TokenId> Drafter::take_chain(std::size_t length) {
+  const Exclusive::Scope scope(busy_, "this drafter");
   if (!in_flight_.empty()) {
     throw UsageError("a chain is in flight; apply its verdict before taking another");
   }
@@ -47,6 +48,7 @@ std::vector<TokenId> Drafter::take_chain(std::size_t length) {
 }
 
 Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
+  const Exclusive::Scope scope(busy_, "this drafter");
   const auto start = std::chrono::steady_clock::now();
   if (committed_.empty()) {
     throw UsageError("apply_verdict() before begin()");
@@ -92,18 +94,11 @@ Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
       }
     }
     in_flight_.clear();
-    expanded_ = 0;
-    for (const NodeId node : tree_.live()) {
-      if (tree_[node].slot && node != tree_.root()) {
-        ++expanded_;
-      }
-    }
   } else {
     drop_tree();
     tree_.reset(committed_.back(), Position{static_cast<std::int32_t>(committed_.size() - 1)});
-    expanded_ = 0;
   }
-  recovery.ready = ready();
+  recovery.ready = tree_.chain_length();
   recovery.microseconds =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   return recovery;

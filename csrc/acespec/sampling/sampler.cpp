@@ -108,6 +108,7 @@ void Sampler::rank_kept(const SamplingRules& rules, Position position) {
 
 std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& rules, Position position,
                           std::span<Candidate> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
   rules.validate_draw();
   if (logits.size() < vocabulary_) {
     throw UsageError("logits has " + std::to_string(logits.size()) + " columns; the vocabulary needs " +
