@@ -87,7 +87,7 @@ void Drafter::check_tokens(std::span<const TokenId> tokens) const {
 }
 
 std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules,
-                           std::span<const TokenId> stop_ids) {
+                           std::span<const TokenId> stop_ids, bool residual) {
   if (prompt.empty()) {
     throw UsageError("the prompt is empty; at least one token is needed");
   }
@@ -114,6 +114,11 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
   rules_ = rules;
   shaper_ = std::move(shaper);
   mask_ = nullptr;
+  residual_ = residual;
+  if (residual_) {
+    drawn_from_.resize(tree_.capacity());
+    likeliest_.resize(std::min(sampler_.vocabulary(), QuantisedDistribution::kMostTokens));
+  }
   stop_ids_.assign(stop_ids.begin(), stop_ids.end());
   expanded_ = 0;
   tree_.reset(committed_.back(), position_of(committed_.size() - 1));
@@ -177,6 +182,7 @@ StepReport Drafter::feed() {
       bias_.hide(slot);
       cache_.release(slot);
     }
+    forget_draw(tree_.root());
     tree_.reset(committed_.back(), position_of(committed_.size() - 1));
     cache_.unlink_all();
     throw;

@@ -35,6 +35,7 @@ void Drafter::choose(std::size_t width, bool extend) {
 void Drafter::evict(const SlotRing::Grant& grant) {
   if (grant.evicted) {
     tree_.collapse(*grant.evicted, [this](NodeId node) { forget(node); });
+    forget_draw(*grant.evicted);
   }
 }
 
