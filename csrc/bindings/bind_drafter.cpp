@@ -103,10 +103,9 @@ void bind_drafter(py::module_& m) {
            py::arg("options") = DrafterOptions{})
       .def(
           "begin",
-          [](Drafter& self, const Ids& prompt, const SamplingRules& rules, const Ids& stop_ids) {
-            return self.begin(tokens_of(prompt), rules, tokens_of(stop_ids));
-          },
-          py::arg("prompt"), py::arg("rules"), py::arg("stop_ids") = Ids{})
+          [](Drafter& self, const Ids& prompt, const SamplingRules& rules, const Ids& stop_ids,
+             bool residual) { return self.begin(tokens_of(prompt), rules, tokens_of(stop_ids), residual); },
+          py::arg("prompt"), py::arg("rules"), py::arg("stop_ids") = Ids{}, py::arg("residual") = false)
       .def(
           "set_mask",
           [](Drafter& self, const std::optional<py::function>& source) {
@@ -118,6 +117,13 @@ void bind_drafter(py::module_& m) {
       .def(
           "take_chain", [](Drafter& self, std::size_t length) { return ids_of(self.take_chain(length)); },
           py::arg("length"))
+      .def_property_readonly("chain_weights", &Drafter::chain_weights)
+      .def(
+          "resample",
+          [](const Drafter& self, std::size_t depth, const SparseRow& row) {
+            return id_of(self.resample(depth, row));
+          },
+          py::arg("depth"), py::arg("row"))
       .def(
           "apply_verdict",
           [](Drafter& self, const Ids& tokens) { return self.apply_verdict(tokens_of(tokens)); },

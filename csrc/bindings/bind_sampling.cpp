@@ -1,15 +1,19 @@
+#include <pybind11/native_enum.h>
 #include <pybind11/numpy.h>
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "acespec/base/error.h"
 #include "acespec/base/philox.h"
+#include "acespec/sampling/residual.h"
 #include "acespec/sampling/sampler.h"
 #include "acespec/sampling/shaper.h"
 #include "bindings/bind.h"
@@ -59,6 +63,30 @@ std::int32_t choose(Sampler& sampler, const Logits& logits, const SamplingRules&
   Candidate best;
   static_cast<void>(sampler.rank(row, rules, Position{position}, {&best, 1}));
   return best.token.value();
+}
+
+py::array_t<float> probabilities(Sampler& sampler, const Logits& logits, const SamplingRules& rules) {
+  const std::span<const float> row = row_of(logits);
+  py::array_t<float> out(static_cast<py::ssize_t>(sampler.vocabulary()));
+  const std::span<float> entries(out.mutable_data(), sampler.vocabulary());
+  const py::gil_scoped_release unlocked;
+  sampler.probabilities(row, rules, entries);
+  return out;
+}
+
+QuantisedDistribution quantise(Sampler& sampler, const Logits& logits, const SamplingRules& rules) {
+  const std::span<const float> row = row_of(logits);
+  const py::gil_scoped_release unlocked;
+  // Under greedy rules the likeliest token is all there is to draw.
+  const std::size_t most = rules.greedy() ? 1 : QuantisedDistribution::kMostTokens;
+  std::vector<Candidate> likeliest(std::min(sampler.vocabulary(), most));
+  return QuantisedDistribution(std::span(likeliest).first(sampler.likeliest(row, rules, likeliest)));
+}
+
+std::pair<double, double> stream_uniforms(std::uint64_t seed, Stream stream, std::int32_t position,
+                                          std::uint32_t attempt) {
+  const PhiloxWords words = stream_words(seed, stream, Position{position}, attempt);
+  return {uniform(words.w0, words.w1), uniform(words.w2, words.w3)};
 }
 
 py::array_t<std::uint32_t> gumbel_words(std::uint64_t seed, std::int32_t position, std::int32_t first,
@@ -161,7 +189,9 @@ void bind_sampling(py::module_& m) {
       .def_property_readonly("vocabulary", &Sampler::vocabulary)
       .def("rank", &rank, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"),
            py::arg("count"))
-      .def("choose", &choose, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"));
+      .def("choose", &choose, py::arg("logits").noconvert(), py::arg("rules"), py::arg("position"))
+      .def("probabilities", &probabilities, py::arg("logits").noconvert(), py::arg("rules"))
+      .def("quantise", &quantise, py::arg("logits").noconvert(), py::arg("rules"));
 
   py::class_<LogitShaper>(m, "LogitShaper")
       .def(py::init([](std::size_t vocabulary, const SamplingRules& rules, const Ids& prompt,
@@ -175,6 +205,32 @@ void bind_sampling(py::module_& m) {
       .def("shapes", &LogitShaper::shapes)
       .def("shape", &shape, py::arg("logits").noconvert(), py::arg("path") = Ids{},
            py::arg("mask").noconvert() = py::none());
+
+  py::native_enum<Stream>(m, "Stream", "enum.IntEnum")
+      .value("draw", Stream::kDraw)
+      .value("accept", Stream::kAccept)
+      .value("tail", Stream::kTail)
+      .value("residual", Stream::kResidual)
+      .finalize();
+  m.def("stream_uniforms", &stream_uniforms, py::arg("seed"), py::arg("stream"), py::arg("position"),
+        py::arg("attempt") = 0);
+
+  py::class_<QuantisedDistribution>(m, "QuantisedDistribution")
+      .def(
+          "draw", [](const QuantisedDistribution& q, std::uint32_t word) { return q.draw(word).value(); },
+          py::arg("word"))
+      .def(
+          "weight",
+          [](const QuantisedDistribution& q, std::int32_t token) { return q.weight(TokenId{token}); },
+          py::arg("token"))
+      .def_property_readonly("tokens", [](const QuantisedDistribution& q) { return ids_of(q.tokens()); });
+
+  m.def(
+      "residual_draw",
+      [](const SparseRow& row, const QuantisedDistribution& q, std::uint64_t seed, std::int32_t position) {
+        return id_of(residual_draw(row, q, seed, Position{position}));
+      },
+      py::arg("row"), py::arg("q"), py::arg("seed"), py::arg("position"));
 
   m.def("gumbel_words", &gumbel_words, py::arg("seed"), py::arg("position"), py::arg("first"),
         py::arg("count"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,6 +25,10 @@ inline Ids ids_of(std::span<const TokenId> tokens) {
     ids.push_back(token.value());
   }
   return ids;
+}
+
+inline std::optional<std::int32_t> id_of(std::optional<TokenId> token) {
+  return token ? std::optional(token->value()) : std::nullopt;
 }
 
 /// `Pair` is an aggregate of a token and `Value`, its number.

@@ -84,6 +84,41 @@ class Sampler:
         """
     def choose(self, logits: npt.NDArray[np.float32], rules: SamplingRules, position: int) -> int:
         """The first of ``rank``."""
+    def probabilities(self, logits: npt.NDArray[np.float32], rules: SamplingRules) -> npt.NDArray[np.float32]:
+        """float32[vocabulary]: what ``choose`` draws from, on one token when greedy. Relative error 1e-6."""
+    def quantise(self, logits: npt.NDArray[np.float32], rules: SamplingRules) -> QuantisedDistribution:
+        """The same in integer weights, of the 4,096 likeliest tokens."""
+
+class Stream(IntEnum):
+    """Independent random numbers of one seed: a drafted token, whether the cloud takes it, the samples of a
+    sparse row, the token in place of a rejected one.
+    """
+
+    draw = 0x41636544
+    accept = 0x41636541
+    tail = 0x41636554
+    residual = 0x41636552
+
+def stream_uniforms(seed: int, stream: Stream, position: int, attempt: int = 0) -> tuple[float, float]:
+    """Two numbers in [0, 1), multiples of 2**-53: words 0 and 1, words 2 and 3 of that Philox block."""
+
+class QuantisedDistribution:
+    """Integer weights that sum to 65,536: floor(p * 65536), what is left to the likeliest."""
+
+    def draw(self, word: int) -> int:
+        """The token that a uniform 32-bit word picks, by its upper half, in the order of token ids."""
+    def weight(self, token: int) -> int:
+        """0 for a token that cannot be drawn."""
+    @property
+    def tokens(self) -> list[int]:
+        """Those that can be drawn, by id."""
+
+def residual_draw(row: SparseRow, q: QuantisedDistribution, seed: int, position: int) -> int | None:
+    """Draws from ``(p - q)+``, renormalised, in place of a token drawn from ``q`` that was rejected under p.
+
+    None: it wants more tail samples; with more of them behind the same row it goes on where it stopped.
+    Raises UsageError for a row without a head.
+    """
 
 class LogitShaper:
     """The rules that change logits, for one request whose prompt and output it counts. One thread at a time.
@@ -509,10 +544,18 @@ class Drafter:
 
     def __init__(self, engine: Engine, options: DrafterOptions = ...) -> None:
         """Raises UsageError when the engine's ring lacks room for the context and 16 branch slots."""
-    def begin(self, prompt: Sequence[int], rules: SamplingRules, stop_ids: Sequence[int] = ()) -> int:
+    def begin(
+        self,
+        prompt: Sequence[int],
+        rules: SamplingRules,
+        stop_ids: Sequence[int] = (),
+        residual: bool = False,
+    ) -> int:
         """Starts a request; returns how many prompt tokens keep the keys and values of the last one.
 
-        Nothing is drafted below a stop id. Raises UsageError on an empty prompt, one longer than the context,
+        Nothing is drafted below a stop id. ``residual``: the main chain is drawn from the drafter's own
+        distribution, quantised, for a target that accepts with min(1, p/q); how many tokens are then sent
+        must not depend on what they are. Raises UsageError on an empty prompt, one longer than the context,
         an unknown token, bad rules.
         """
     def set_mask(self, source: Callable[[list[int]], npt.NDArray[np.uint32] | None] | None) -> None:
@@ -532,6 +575,16 @@ class Drafter:
     def take_chain(self, length: int) -> list[int]:
         """The first ``length`` tokens of the main chain, fewer if fewer are ready, pinned until the next
         verdict. Raises UsageError while a chain is in flight."""
+    @property
+    def chain_weights(self) -> list[int]:
+        """Residual mode: the weight less 1 of each token of the chain in flight, for ``Draft.q``."""
+    def resample(self, depth: int, row: SparseRow) -> int | None:
+        """Residual mode: the token in place of number ``depth`` (from 0) of the chain in flight, which the
+        target rejected under ``row``; commit it with ``apply_verdict``, behind the accepted ones.
+
+        None: more tail samples are needed, behind those of ``row``, for another call. Raises UsageError when
+        no such token is in flight, PeerError when the row leads to a token outside the vocabulary.
+        """
     def apply_verdict(self, tokens: Sequence[int]) -> Recovery:
         """Commits ``tokens``: the accepted ones and the correction or bonus, in order.
 

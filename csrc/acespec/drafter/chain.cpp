@@ -1,6 +1,7 @@
 // The chain that is sent, and what its verdict leaves of the tree.
 #include <algorithm>
 #include <chrono>
+#include <string>
 
 #include "acespec/base/error.h"
 #include "acespec/drafter/drafter.h"
@@ -16,6 +17,13 @@ void Drafter::forget(NodeId node) {
   if (cell.parent != node) {
     cache_.unlink(cell.parent, cell.token);
   }
+  forget_draw(node);
+}
+
+void Drafter::forget_draw(NodeId node) {
+  if (!drawn_from_.empty()) {
+    drawn_from_[node.index()] = {};
+  }
 }
 
 void Drafter::drop_tree() {
@@ -24,6 +32,7 @@ void Drafter::drop_tree() {
     if (slot && !cache_.holds_context(*slot)) {
       cache_.release(*slot);
     }
+    forget_draw(node);
   }
   cache_.unlink_all();
   in_flight_.clear();
@@ -45,6 +54,34 @@ std::vector<TokenId> Drafter::take_chain(std::size_t length) {
     }
   }
   return tokens;
+}
+
+std::vector<std::uint16_t> Drafter::chain_weights() const {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  std::vector<std::uint16_t> weights;
+  if (residual_) {
+    for (const NodeId node : in_flight_) {
+      const std::uint32_t weight = drawn_from_[tree_[node].parent.index()].weight(tree_[node].token);
+      weights.push_back(static_cast<std::uint16_t>(weight - 1));
+    }
+  }
+  return weights;
+}
+
+std::optional<TokenId> Drafter::resample(std::size_t depth, const SparseRow& row) const {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  if (!residual_ || depth >= in_flight_.size()) {
+    throw UsageError("token " + std::to_string(depth) + " of the chain is to be resampled; " +
+                     (residual_ ? std::to_string(in_flight_.size()) + " are in flight"
+                                : std::string("the request is not in residual mode")));
+  }
+  const TokenTree::Node& rejected = tree_[in_flight_[depth]];
+  const auto token = residual_draw(row, drawn_from_[rejected.parent.index()], rules_.seed, rejected.position);
+  if (token && (token->value() < 0 || token->index() >= sampler_.vocabulary())) {
+    throw PeerError("a sparse row leads to token " + std::to_string(token->value()) +
+                    "; the vocabulary has " + std::to_string(sampler_.vocabulary()));
+  }
+  return token;
 }
 
 Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {

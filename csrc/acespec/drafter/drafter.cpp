@@ -87,7 +87,7 @@ void Drafter::check_tokens(std::span<const TokenId> tokens) const {
 }
 
 std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules,
-                           std::span<const TokenId> stop_ids) {
+                           std::span<const TokenId> stop_ids, bool residual) {
   const Exclusive::Scope scope(busy_, "this drafter");
   if (prompt.empty()) {
     throw UsageError("the prompt is empty; at least one token is needed");
@@ -115,6 +115,11 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
   rules_ = rules;
   shaper_ = std::move(shaper);
   mask_ = nullptr;
+  residual_ = residual;
+  if (residual_) {
+    drawn_from_.resize(tree_.capacity());
+    likeliest_.resize(std::min(sampler_.vocabulary(), QuantisedDistribution::kMostTokens));
+  }
   stop_ids_.assign(stop_ids.begin(), stop_ids.end());
   tree_.reset(committed_.back(), position_of(committed_.size() - 1));
   return shared;

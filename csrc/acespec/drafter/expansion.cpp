@@ -45,6 +45,7 @@ bool Drafter::make_room(NodeId node, bool insist) {
     return false;
   }
   tree_.collapse(owner, [this](NodeId dropped) { forget(dropped); });
+  forget_draw(owner);
   cache_.release(*victim);
   return true;
 }
