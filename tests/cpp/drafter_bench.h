@@ -42,6 +42,7 @@ struct Terms {
   SamplingRules rules{};
   std::vector<TokenId> stop_ids{};
   std::function<std::vector<std::uint32_t>(std::span<const TokenId> text)> mask{};
+  bool residual = false;
 };
 
 /// The model's own choice after `text`, whose first `prompt` tokens are no output.
@@ -74,7 +75,7 @@ struct Bench {
         drafter(std::make_shared<FakeEngine>(drafter_model), drafting) {}
 
   void begin(std::vector<TokenId> start) {
-    drafter.begin(start, terms.rules, terms.stop_ids);
+    drafter.begin(start, terms.rules, terms.stop_ids, terms.residual);
     text = std::move(start);
     prompt = text.size();
     if (terms.mask) {
