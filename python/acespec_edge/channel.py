@@ -80,14 +80,31 @@ class Channel:
             max_tokens=request.max_tokens,
             at=time.monotonic(),
             free_run=free_run,
+            mode=_core.Mode[request.sampling],
+            logprobs=-1 if request.logprobs is None else request.logprobs,
+            grammar=request.grammar,
         )
         self._prefill = _PREFILL_TIMEOUT * len(request.prompt)
         self._link.send(frame)
         return self._session.counters
 
-    def draft(self, tokens: Sequence[int], *, free_run: bool = False) -> None:
+    def draft(
+        self,
+        tokens: Sequence[int],
+        *,
+        free_run: bool = False,
+        weights: Sequence[int] = (),
+        resampled: int | None = None,
+    ) -> None:
         """Sends a chain; see EdgeSession.draft."""
-        self._link.send(self._session.draft(tokens, at=time.monotonic(), free_run=free_run))
+        now = time.monotonic()
+        self._link.send(
+            self._session.draft(tokens, at=now, free_run=free_run, weights=weights, resampled=resampled)
+        )
+
+    def more_samples(self) -> None:
+        """Asks for them; see EdgeSession.more_samples."""
+        self._link.send(self._session.more_samples(at=time.monotonic()))
 
     def poll(self) -> Committed | None:
         """What has arrived, without waiting."""
