@@ -82,11 +82,12 @@ class Options(TypedDict, total=False):
     """The text matches this regular expression (Rust's syntax) as a whole; None."""
     sampling: Sampling
     """"coupled", the default: target and drafter share their random numbers. "residual": the target accepts
-    by min(1, p/q), and this device draws what comes instead. The output's distribution is the same."""
+    by min(1, p/q), and this device draws what comes instead. The output's distribution is the same, but which
+    output a seed gives depends on the drafts, too."""
     continue_from: Result | Sequence[int] | None
-    """Go on behind this output of the same prompt: what comes is what an unbroken request, by the same
-    options and seed (a result's own by default), has there. Stop strings are looked for in what comes. None.
-    """
+    """Go on behind this output of the same prompt, which the rules count as output. By the same options and
+    seed (a result's own by default), and coupled sampling, what comes is what an unbroken request has there.
+    Stop strings are looked for in what comes. None."""
     mode: Mode | None
     """Instead of the runtime's."""
     raw: bool
