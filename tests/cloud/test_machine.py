@@ -1,5 +1,5 @@
-"""One output, split in every way: random blocks, trees, drafts late and twice, free runs, stops, cancels, lost
-connections and requests that go on. Whatever happens, what is committed is what the target alone writes.
+"""One output, split in every way: random blocks, trees, drafts late and twice, free runs, stops, cancels,
+lost connections and requests that go on. Whatever happens, what is committed is what the target alone writes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ TOKENS = st.integers(0, SIZE - 1)
 PROMPTS = st.lists(TOKENS, min_size=1, max_size=4)
 STOPS = st.lists(TOKENS, max_size=2)
 LENGTHS = st.integers(1, 24)
+MOSTLY = st.sampled_from([True, True, True, False])
+SELDOM = st.integers(0, 7).map(lambda number: number == 7)
 RULES = st.builds(
     dict,
     temperature=st.sampled_from([0.0, 0.8, 1.3]),
@@ -88,8 +90,12 @@ class Requests(RuleBasedStateMachine):
     def start(self, prompt: list[int], free_run: bool, **rules: Any) -> None:
         raise NotImplementedError
 
+    def hear(self) -> None:
+        """Takes all that arrived."""
+        raise NotImplementedError
+
     @precondition(lambda self: not self.running)
-    @rule(prompt=PROMPTS, rules=RULES, stop_ids=STOPS, max_tokens=LENGTHS, free_run=st.booleans())
+    @rule(prompt=PROMPTS, rules=RULES, stop_ids=STOPS, max_tokens=LENGTHS, free_run=SELDOM)
     def open(
         self,
         prompt: list[int],
@@ -103,7 +109,7 @@ class Requests(RuleBasedStateMachine):
         self.start(prompt, free_run)
 
     @precondition(lambda self: not self.running and self.alone and len(self.committed) < CONTEXT)
-    @rule(max_tokens=LENGTHS, free_run=st.booleans())
+    @rule(max_tokens=LENGTHS, free_run=SELDOM)
     def go_on(self, max_tokens: int, free_run: bool) -> None:
         """The same request behind what it wrote: by the rules it is the unbroken one."""
         assert self.alone is not None
@@ -113,10 +119,18 @@ class Requests(RuleBasedStateMachine):
         self.alone = Alone(prompt, rules, self.alone.stop_ids, max_tokens)
         self.start(prompt, free_run, carried=self.written)
 
-    @rule()
-    def work(self) -> None:
-        if self.rig.scheduler.queue:
+    @precondition(lambda self: self.rig.scheduler.queue)
+    @rule(units=st.integers(1, 3))
+    def work(self, units: int) -> None:
+        for _ in range(min(units, len(self.rig.scheduler.queue))):
             self.rig.scheduler.step()
+
+    @precondition(lambda self: self.running)
+    @rule(units=st.integers(1, 5))
+    def settle(self, units: int) -> None:
+        for _ in range(units):
+            self.work(1)
+        self.hear()
 
     def right(self, length: int) -> list[int]:
         """The next tokens that the target will choose."""
@@ -150,12 +164,16 @@ class Edges(Requests):
             free_run=free_run,
         )
 
-    @rule(most=st.integers(1, 4))
+    @precondition(lambda self: self.pair.down)
+    @rule(most=st.integers(1, 3))
     def deliver(self, most: int) -> None:
         self.pair.deliver(most)
 
+    def hear(self) -> None:
+        self.pair.deliver()
+
     @precondition(lambda self: self.pair.edge.state is State.RUNNING and not self.pair.edge.waiting)
-    @rule(length=st.integers(0, 6), wrong=st.none() | st.integers(0, 5), free_run=st.booleans())
+    @rule(length=st.integers(0, 6), wrong=st.sampled_from([None, None, 0, 1, 2, 3]), free_run=SELDOM)
     def draft(self, length: int, wrong: int | None, free_run: bool) -> None:
         chain = self.right(length)
         if wrong is not None and wrong < len(chain):
@@ -163,13 +181,17 @@ class Edges(Requests):
         self.pair.up(self.pair.edge.draft(chain, at=self.pair.now, free_run=free_run))
 
     @precondition(lambda self: self.pair.edge.state is State.RUNNING)
-    @rule()
-    def cancel(self) -> None:
-        self.pair.up(self.pair.edge.cancel())
+    @rule(really=SELDOM)
+    def cancel(self, really: bool) -> None:
+        if really:
+            self.pair.up(self.pair.edge.cancel())
 
-    @rule()
-    def vanish(self) -> None:
+    @precondition(lambda self: self.running)
+    @rule(really=SELDOM)
+    def vanish(self, really: bool) -> None:
         """The connection is lost with all that is under way; another edge goes on."""
+        if not really:
+            return
         committed = self.pair.committed
         self.pair.connection.lost()
         self.pair = Pair(self.rig)
@@ -226,18 +248,22 @@ class Trees(Requests):
             )
         )
 
+    @precondition(lambda self: self.client.inbox)
     @rule()
     def take(self) -> None:
-        if self.client.inbox:
-            message = self.client.take()
-            assert isinstance(message, _core.Verdict), message
-            self.finish = message.finish
+        message = self.client.take()
+        assert isinstance(message, _core.Verdict), message
+        self.finish = message.finish
+
+    def hear(self) -> None:
+        while self.client.inbox:
+            self.take()
 
     @precondition(lambda self: self.running and len(self.client.drafts) < 60)
     @rule(
-        nodes=st.lists(st.tuples(st.integers(0, 3), st.booleans(), TOKENS), max_size=8),
-        back=st.integers(0, 3),
-        free_run=st.booleans(),
+        nodes=st.lists(st.tuples(st.sampled_from([0, 1, 1, 2, 3]), MOSTLY, TOKENS), max_size=8),
+        back=st.sampled_from([0, 0, 0, 1, 2]),
+        free_run=SELDOM,
     )
     def draft(self, nodes: list[tuple[int, bool, int]], back: int, free_run: bool) -> None:
         """``nodes``: how far before the last one the parent lies, whether the target would choose the token
@@ -271,9 +297,10 @@ class Trees(Requests):
         self.client.say(data.draw(st.sampled_from(list(self.client.drafts.values()))))
 
     @precondition(lambda self: self.running)
-    @rule()
-    def cancel(self) -> None:
-        self.client.say(_core.Cancel(request=self.number))
+    @rule(really=SELDOM)
+    def cancel(self, really: bool) -> None:
+        if really:
+            self.client.say(_core.Cancel(request=self.number))
 
     @invariant()
     def is_the_targets(self) -> None:
@@ -283,8 +310,7 @@ class Trees(Requests):
     def teardown(self) -> None:
         for _ in range(CONTEXT + 2):
             self.rig.scheduler.run()
-            while self.client.inbox:
-                self.take()
+            self.hear()
             self.is_the_targets()
             if not self.running:
                 break
