@@ -60,7 +60,7 @@ def test_probabilities_and_their_quantised_form(rules: _core.SamplingRules) -> N
 
 
 def test_residual_draws_make_up_for_rejections() -> None:
-    """Accepted or resampled, tokens follow the target, of which the edge sees four tokens and some samples."""
+    """Accepted or resampled, tokens follow the target, of which the edge sees a head and some samples."""
     sampler, rules = _core.Sampler(16), _core.SamplingRules(temperature=1.0)
     p = sampler.probabilities(logits_of(1, 16), rules).astype(np.float64)
     q = sampler.quantise(logits_of(2, 16), rules)

@@ -113,7 +113,7 @@ class _Trial:
             prompt,
             without(rules, self._dropped) if self._dropped else rules,
             tokens=LENGTH,
-            draft_length=1 if number % 4 == 0 else 2,
+            draft_length=1 + (number + number // play.SIZE**2) % 2,
             stop_ids=self._case.stop_ids,
             drafter_rules=rules if drafter is None else _core.SamplingRules(seed=rules.seed, **drafter),
         )
