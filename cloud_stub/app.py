@@ -7,7 +7,6 @@ import contextlib
 import hmac
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,21 +16,15 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from acespec_edge import _core
 from cloud_stub.counters import DESCRIPTIONS
+from cloud_stub.outbox import Outbox
 from cloud_stub.service import Service
 
-_MAX_REASON = 30
-"""Characters of a close reason; the protocol allows 123 bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Last entry of an outgoing queue."""
-
-    reason: str
+_LINGER = 5.0
+"""Seconds an edge gets to take the last messages of a session that has ended."""
 
 
 def build_app(service: Service, token: str | None = None) -> Starlette:
@@ -77,49 +70,31 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
 
 async def _serve(service: Service, websocket: WebSocket) -> None:
     """One connection from its upgrade to its end. Frees everything however it ends."""
-    loop = asyncio.get_running_loop()
-    outgoing: asyncio.Queue[bytes | _End] = asyncio.Queue()
-
-    def put(item: bytes | _End) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone, and so is the edge
-            loop.call_soon_threadsafe(outgoing.put_nowait, item)
-
-    connection = service.connect(put, lambda reason: put(_End(reason)))
-    writer = asyncio.create_task(_write(websocket, outgoing))
+    outbox = Outbox(websocket)
+    connection = service.connect(outbox.put, outbox.end)
     reader = asyncio.create_task(websocket.receive())
     try:
-        while True:
+        while not (connection.closed or outbox.task.done()):
             timeout = max(0.0, connection.deadline - time.monotonic())
-            await asyncio.wait({reader, writer}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if writer.done():
-                break
+            await asyncio.wait({reader, outbox.task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if not reader.done():
                 connection.expire()
                 continue
             message = reader.result()
             if message["type"] == "websocket.disconnect":
-                break
+                return
             data = message.get("bytes")
             if data is None:
                 connection.refuse("a text frame arrived: messages are binary")
             else:
                 connection.receive(data)
             reader = asyncio.create_task(websocket.receive())
+        await asyncio.wait({outbox.task}, timeout=_LINGER)
     finally:
         connection.lost()
-        for task in (reader, writer):
+        for task in (reader, outbox.task):
             task.cancel()
-        await asyncio.wait({reader, writer})
-
-
-async def _write(websocket: WebSocket, outgoing: asyncio.Queue[bytes | _End]) -> None:
-    """Sends what the queue holds, in order, until its end. An edge that does not read answers no pings
-    either, and is cut off by the server's ping time-out; that bounds the queue.
-    """
-    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-        while not isinstance(item := await outgoing.get(), _End):
-            await websocket.send_bytes(item)
-        await websocket.close(1000, item.reason[:_MAX_REASON])
+        await asyncio.wait({reader, outbox.task})
 
 
 def _authorised(connection: HTTPConnection, token: str | None) -> bool:
@@ -143,6 +118,8 @@ class _ServiceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("acespec_cloud_open_sessions", "Sessions open now", self._service.sessions)
+        reserved = self._service.kv.reserved
+        yield GaugeMetricFamily("acespec_cloud_reserved_kv_tokens", "KV reserved by requests", reserved)
         waiting = self._service.scheduler.waiting
         yield GaugeMetricFamily("acespec_cloud_waiting_jobs", "Jobs that wait for the model", waiting)
         for name, value in self._service.counters.read().items():

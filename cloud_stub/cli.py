@@ -83,6 +83,12 @@ def serve(
         int | None, typer.Option(help="Prompt and output tokens of one request [default: the model's]")
     ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 64,
+    kv_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Tokens of all requests at a time [default: max-context for one session in 8]"
+        ),
+    ] = None,
 ) -> None:
     """Serve a target model until interrupted. The token may also come from ACESPEC_TOKEN."""
     try:
@@ -93,26 +99,34 @@ def serve(
 
     pacing = parse_pacing(emulate_verify_ms)
     token = read_token(token_file)
-    # Built before the model is loaded, so that what is wrong with it is said at once.
+    # Before the model is loaded, so that what is wrong is said at once.
     listener = Listener(host, port, token, tls_cert, tls_key)
+    with listener.bind() as listening:
+        from cloud_stub.verifiers.loading import load_verifier
 
-    from cloud_stub.verifiers.loading import load_verifier
-
-    _say("model", f"{model}, loading")
-    with download_bar(model, shown=sys.stderr.isatty()) as progress:
-        verifier = load_verifier(
-            model, device=device, dtype=dtype, threads=threads, max_context=max_context, progress=progress
+        _say("model", f"{model}, loading")
+        with download_bar(model, shown=sys.stderr.isatty()) as progress:
+            verifier = load_verifier(
+                model, device=device, dtype=dtype, threads=threads, max_context=max_context, progress=progress
+            )
+        service = Service(
+            verifier, ServiceOptions(pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens)
         )
-    service = Service(verifier, ServiceOptions(pacing=pacing, max_sessions=max_sessions))
-    target = service.target
-    _say("target", f"{target.name} on {verifier.device}, {verifier.dtype}")
-    _say("tokenizer", f"{target.vocabulary:,} tokens, fingerprint {target.fingerprint.hex()[:8]}")
-    _say("limits", f"{target.max_context:,} tokens of context, {max_sessions} sessions")
-    if pacing != Pacing():
-        _say("pacing", f"a forward takes at least {pacing.base_ms:g} ms + {pacing.per_node_ms:g} ms a node")
-    _say("access", "this machine only, no token" if token is None else "with the bearer token")
-    CloudServer(service, listener, on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it")).run()
-    _say("stopped", f"{service.counters.read()['committed_tokens']:,.0f} tokens served")
+        target = service.target
+        _say("target", f"{target.name} on {verifier.device}, {verifier.dtype}")
+        _say("tokenizer", f"{target.vocabulary:,} tokens, fingerprint {target.fingerprint.hex()[:8]}")
+        room = f"{service.kv.capacity:,} of all requests together"
+        _say("limits", f"{target.max_context:,} tokens of context, {room}, {max_sessions} sessions")
+        if pacing != Pacing():
+            _say(
+                "pacing", f"a forward takes at least {pacing.base_ms:g} ms + {pacing.per_node_ms:g} ms a node"
+            )
+        _say("access", "this machine only, no token" if token is None else "with the bearer token")
+        server = CloudServer(
+            service, listener, on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it")
+        )
+        server.run([listening])
+        _say("stopped", f"{service.counters.read()['committed_tokens']:,.0f} tokens served")
 
 
 def parse_pacing(text: str) -> Pacing:

@@ -6,29 +6,50 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from acespec_edge import _core
-from acespec_edge.errors import AcespecError, PeerError
-from cloud_stub.actions import Action, HangUp, Release, Send, Start, Verify
-from cloud_stub.judge import Ruling, Terms, judge
-from cloud_stub.scheduler import Job, Units
-from cloud_stub.session import Session
-from cloud_stub.verifiers.base import Handle
-
-if TYPE_CHECKING:
-    from cloud_stub.service import Service
+from acespec_edge.errors import AcespecError, PeerError, UsageError
+from acespec_edge.grammar import Grammar
+from cloud_stub.actions import Action, HangUp, MoreTail, Release, Send, Start, Verify
+from cloud_stub.budget import KvBudget
+from cloud_stub.counters import Counters
+from cloud_stub.judge import Ruling, Terms
+from cloud_stub.scheduler import Job, Scheduler, Units
+from cloud_stub.session import Phase, Session
+from cloud_stub.target import Target
+from cloud_stub.verifiers.base import Verifier
+from cloud_stub.work import Work, compiled
 
 logger = logging.getLogger(__name__)
 
 
-class _Work:
-    """Model state of one request. The handle is touched by the worker thread only."""
+class Host(Protocol):
+    """What the connections of a service share. ``compiler``: runs what takes a while and needs no model.
+    ``prefill_chunk``: prompt tokens per turn at the model; ``retry_after``: seconds after which an edge that
+    found no room may come back.
+    """
+
+    target: Target
+    verifier: Verifier
+    sampler: _core.Sampler
+    scheduler: Scheduler
+    counters: Counters
+    kv: KvBudget
+    compiler: ThreadPoolExecutor
+    prefill_chunk: int
+    retry_after: float
+
+
+class _Running:
+    """One request. ``work`` is touched by the worker thread only."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.handle: Handle | None = None
+        self.work: Work | None = None
         self.job: Job | None = None
+        self.compiling: Future[None] | None = None
 
 
 class Connection:
@@ -36,21 +57,26 @@ class Connection:
 
     def __init__(
         self,
-        service: Service,
+        host: Host,
         session: Session,
         send: Callable[[bytes], None],
         hang_up: Callable[[str], None],
         forget: Callable[[Connection], None],
     ) -> None:
-        self._service = service
+        self._host = host
         self._session = session
         self._send = send
         self._hang_up = hang_up
         self._forget = forget
-        self._limits = service.target.limits
+        self._limits = host.target.limits
         self._lock = threading.Lock()
-        self._work: dict[int, _Work] = {}
+        self._running: dict[int, _Running] = {}
         self._dropped = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended: nothing more is taken in, what was sent is on its way out."""
+        return self._session.phase is Phase.CLOSED
 
     @property
     def deadline(self) -> float:
@@ -60,7 +86,7 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Takes one message as it came off the wire, whatever it holds."""
         now = time.monotonic()
-        self._service.counters.add(received_bytes=len(data))
+        self._host.counters.add(received_bytes=len(data))
         with self._lock:
             try:
                 message = _core.decode(data, self._limits)
@@ -84,12 +110,12 @@ class Connection:
         with self._lock:
             self._carry_out(self._session.close(reason))
 
-    def turn_away(self, retry_after: float) -> None:
+    def turn_away(self, reason: str) -> None:
         """Answers a connection that was not admitted."""
         fault = _core.Fault(
             code=_core.FaultCode.busy,
-            message=f"{self._service.options.max_sessions} sessions are open, which is this cloud's limit",
-            retry_after_ms=int(retry_after * 1000),
+            message=reason,
+            retry_after_ms=self._retry_after_ms,
         )
         with self._lock:
             self._carry_out([*self._session.lost(), Send(fault), HangUp("busy")])
@@ -106,73 +132,118 @@ class Connection:
                 case Send(message):
                     self._transmit(message)
                 case Start():
-                    work = self._work[action.ticket] = _Work(action.terms)
-                    work.job = self._service.scheduler.submit(self._prefill(work, action))
-                    self._service.counters.add(requests=1)
-                case Verify():
-                    work = self._work[action.ticket]
-                    work.job = self._service.scheduler.submit(self._verify(work, action))
+                    self._start(action)
+                case Verify() | MoreTail():
+                    running = self._running[action.ticket]
+                    running.job = self._host.scheduler.submit(self._rule(running, action))
                 case Release(ticket):
-                    work = self._work.pop(ticket)
-                    if work.job is not None:
-                        work.job.cancel()
-                    self._service.scheduler.submit(_free(work))
+                    self._release(self._running.pop(ticket))
                 case HangUp(reason):
                     self._hang_up(reason)
         if self._session.dropped_drafts != self._dropped:
-            self._service.counters.add(dropped_drafts=self._session.dropped_drafts - self._dropped)
+            self._host.counters.add(dropped_drafts=self._session.dropped_drafts - self._dropped)
             self._dropped = self._session.dropped_drafts
+
+    def _start(self, start: Start) -> None:
+        kv, tokens = self._host.kv, start.terms.end
+        if not kv.take(tokens):
+            reason = (
+                f"prompt and output may take {tokens} tokens of KV, and {kv.reserved} of {kv.capacity} are "
+                "taken: come back later, or ask for a smaller max_tokens"
+            )
+            self._carry_out(self._session.decline(start.ticket, reason, self._retry_after_ms))
+            return
+        running = self._running[start.ticket] = _Running(start.terms)
+        self._host.counters.add(requests=1)
+        if start.terms.grammar_kind == _core.Grammar.none:
+            running.job = self._host.scheduler.submit(self._prefill(running, start, None))
+            return
+        running.compiling = self._host.compiler.submit(self._compile, running, start)
+
+    def _compile(self, running: _Running, start: Start) -> None:
+        """Makes the request's grammar and goes on; on the compiler's thread."""
+        carried = start.prompt[len(start.prompt) - start.terms.rules.carried :]
+        try:
+            grammar = compiled(start.terms, self._host.verifier, carried)
+        except Exception as error:
+            self._report(start.ticket, error)
+            return
+        with self._lock:
+            if self._running.get(start.ticket) is running:
+                running.job = self._host.scheduler.submit(self._prefill(running, start, grammar))
+
+    def _release(self, running: _Running) -> None:
+        if running.compiling is not None:
+            running.compiling.cancel()
+        if running.job is not None:
+            self._host.scheduler.cancel(running.job)
+        self._host.scheduler.submit(_free(running))
+        # Whoever takes these tokens next is queued behind the job that frees them.
+        self._host.kv.give(running.terms.end)
+
+    @property
+    def _retry_after_ms(self) -> int:
+        return int(self._host.retry_after * 1000)
 
     def _transmit(self, message: _core.Message) -> None:
         data = _core.encode(message, self._limits)
-        self._service.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
+        self._host.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
         self._send(data)
 
     # Units of work, run by the scheduler's thread.
 
-    def _prefill(self, work: _Work, start: Start) -> Units:
-        prompt, chunk = start.prompt, self._service.options.prefill_chunk
+    def _prefill(self, running: _Running, start: Start, grammar: Grammar | None) -> Units:
+        prompt, chunk = start.prompt, self._host.prefill_chunk
         busy = 0.0
         try:
-            work.handle = self._service.verifier.open()
+            handle = self._host.verifier.open()
+            try:
+                work = Work(handle, self._host.sampler, start.terms, prompt, grammar)
+            except BaseException:
+                handle.close()
+                raise
+            running.work = work
             for first in range(0, len(prompt), chunk):
                 started = time.monotonic()
-                rows = work.handle.prefill(prompt[first : first + chunk])
+                rows = work.prefill(prompt[first : first + chunk])
                 if first + chunk < len(prompt):
                     busy += time.monotonic() - started
                     yield
-            ruling = judge(rows, len(prompt), [], [], work.terms, self._service.sampler)
-            self._conclude(start, ruling, 0, started, busy)
+            self._conclude(start, work.first(rows), 0, started, busy)
         except Exception as error:
             self._report(start.ticket, error)
 
-    def _verify(self, work: _Work, verify: Verify) -> Units:
+    def _rule(self, running: _Running, asked: Verify | MoreTail) -> Units:
         started = time.monotonic()
-        tokens, parents = verify.tokens, verify.parents
+        work = running.work
         try:
-            assert work.handle is not None
-            rows = work.handle.verify(verify.tip, tokens, parents)
-            ruling = judge(rows, verify.base, tokens, parents, work.terms, self._service.sampler)
-            work.handle.keep(ruling.path)
-            self._conclude(verify, ruling, len(tokens), started)
+            assert work is not None
+            if isinstance(asked, Verify):
+                self._conclude(asked, work.verify(asked), len(asked.tokens), started)
+            else:
+                self._conclude(asked, work.more_samples(), 0, started)
         except Exception as error:
-            self._report(verify.ticket, error)
+            self._report(asked.ticket, error)
         return
         yield
 
     def _conclude(
-        self, asked: Start | Verify, ruling: Ruling, nodes: int, started: float, busy: float = 0.0
+        self, asked: Start | Verify | MoreTail, ruling: Ruling, nodes: int, started: float, busy: float = 0.0
     ) -> None:
         """Pads the forward that began at ``started`` and reports; ``busy``: seconds of forwards before
         it.
         """
-        self._service.scheduler.pad(started, nodes)
+        decided = ruling.token is not None or ruling.rejection is not None
+        forwarded = decided and not isinstance(asked, MoreTail)
+        if forwarded:
+            self._host.scheduler.pad(started, nodes)
         now = time.monotonic()
         forward = busy + now - started
         queued = max(0.0, now - asked.arrived - forward)
-        self._service.counters.add(
-            forwards=1,
-            committed_tokens=len(ruling.path) + 1,
+        drawn = isinstance(asked, Verify) and asked.resampled is not None
+        self._host.counters.add(
+            forwards=int(forwarded),
+            committed_tokens=int(drawn) + len(ruling.path) + len(ruling.tokens),
             verified_nodes=nodes,
             accepted_nodes=len(ruling.path),
             queue_seconds=queued,
@@ -181,17 +252,21 @@ class Connection:
         with self._lock:
             self._carry_out(self._session.ruled(asked.ticket, ruling, _us(queued), _us(forward), now))
 
-    def _report(self, ticket: int, error: Exception) -> None:
-        if not isinstance(error, AcespecError):
-            logger.exception("the target failed", exc_info=error)
+    def _report(self, ticket: int, error: BaseException) -> None:
+        if isinstance(error, UsageError):
+            code, reason = _core.FaultCode.request, str(error)
+        else:
+            code, reason = _core.FaultCode.internal, f"the target failed: {error}"
+            if not isinstance(error, AcespecError):
+                logger.exception("the target failed", exc_info=error)
         with self._lock:
-            self._carry_out(self._session.failed(ticket, f"the target failed: {error}"))
+            self._carry_out(self._session.failed(ticket, code, reason))
 
 
-def _free(work: _Work) -> Units:
-    if work.handle is not None:
-        work.handle.close()
-        work.handle = None
+def _free(running: _Running) -> Units:
+    if running.work is not None:
+        running.work.close()
+        running.work = None
     return
     yield
 

@@ -26,7 +26,7 @@ class Counters:
 
 DESCRIPTIONS = {
     "sessions": "Sessions admitted",
-    "refused_sessions": "Sessions turned away because the service was full",
+    "refused_sessions": "Sessions turned away: the service was full or shutting down",
     "requests": "Requests started",
     "forwards": "Forwards that ruled on tokens",
     "committed_tokens": "Output tokens committed",

@@ -30,17 +30,11 @@ class Pacing:
 
 
 class Job:
-    """A piece of queued work. ``cancel`` may be called from any thread; the unit that runs is not
-    interrupted.
-    """
+    """A piece of queued work, for ``Scheduler.cancel``."""
 
     def __init__(self, units: Units) -> None:
         self.units = units
         self.cancelled = False
-
-    def cancel(self) -> None:
-        """Keeps the worker from starting another unit of this job."""
-        self.cancelled = True
 
 
 class Scheduler:
@@ -67,6 +61,16 @@ class Scheduler:
                 self._queue.append(job)
                 self._changed.notify()
         return job
+
+    def cancel(self, job: Job) -> None:
+        """Drops what is left of ``job``, and with it all that its units hold. A unit that runs is not
+        interrupted.
+        """
+        with self._changed:
+            job.cancelled = True
+            if job in self._queue:
+                self._queue.remove(job)
+                job.units.close()
 
     @property
     def waiting(self) -> int:
@@ -102,14 +106,11 @@ class Scheduler:
                 job = self._queue.popleft()
             if self._advance(job):
                 with self._changed:
-                    if not self._stopping.is_set():
+                    if not (job.cancelled or self._stopping.is_set()):
                         self._queue.append(job)
 
     def _advance(self, job: Job) -> bool:
         """Runs one unit; says whether there is more."""
-        if job.cancelled:
-            job.units.close()
-            return False
         try:
             next(job.units)
         except StopIteration:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,15 @@ from cloud_stub.service import Service
 _PING_INTERVAL = 5.0
 _PING_TIMEOUT = 10.0
 _SHUTDOWN_TIMEOUT = 5
+_UNACKNOWLEDGED_MS = int(1000 * (_PING_INTERVAL + _PING_TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
     """Where to listen and who may come in. ``port`` 0 takes a free one; ``token`` None lets everybody in.
 
-    Raises UsageError when others than this machine can reach ``host`` and there is no token, and for half
-    a TLS pair.
+    Raises UsageError when others than this machine can reach ``host`` and there is no token, for half a TLS
+    pair, and for one that cannot be used.
     """
 
     host: str = "127.0.0.1"
@@ -45,15 +47,37 @@ class Listener:
         for name, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):
             if path is not None and not path.is_file():
                 raise UsageError(f"{name} is {str(path)!r}: there is no such file")
+        self._check_certificate()
 
     def bind(self) -> socket.socket:
-        """A bound socket. Raises UsageError when the address cannot be had."""
+        """A listening socket. Raises UsageError when the address cannot be had.
+
+        What it accepts inherits TCP_NODELAY, which asyncio sets by itself only where a socket's protocol is
+        given as TCP, and a limit on how long sent bytes may stay unacknowledged or a peer's window shut:
+        without that, closing a connection to an edge that does not read would never end.
+        """
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((self.host, self.port), family=family)
+            listening = socket.create_server((self.host, self.port), family=family)
         except OSError as error:
             raise UsageError(
                 f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
+            ) from error
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+        return listening
+
+    def _check_certificate(self) -> None:
+        if self.tls_cert is None:
+            return
+        try:
+            # An empty password, so that OpenSSL does not ask for that of an encrypted key.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_cert, self.tls_key, password="")
+        except OSError as error:
+            raise UsageError(
+                f"tls_cert {str(self.tls_cert)!r} and tls_key {str(self.tls_key)!r} cannot be used: {error}; "
+                "a PEM chain and its own key without a password would be right"
             ) from error
 
 
@@ -86,8 +110,9 @@ class CloudServer(uvicorn.Server):
         )
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens and serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is
-        set.
+        """Serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set.
+
+        ``sockets``: listening already, closed at the end; the listener binds one unless given.
         """
         with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after a clean end
             super().run(sockets or [self._listener.bind()])

@@ -6,9 +6,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from acespec_edge import _core
+from acespec_edge.errors import UsageError
+from cloud_stub.budget import KvBudget
 from cloud_stub.connection import Connection
 from cloud_stub.counters import Counters
 from cloud_stub.scheduler import Pacing, Scheduler
@@ -16,13 +19,18 @@ from cloud_stub.session import Session
 from cloud_stub.target import Target, target_of
 from cloud_stub.verifiers.base import Verifier
 
+_SHUTTING_DOWN = "the cloud is shutting down"
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """``prefill_chunk``: prompt tokens per turn at the model. Times in seconds."""
+    """``prefill_chunk``: prompt tokens per turn at the model. ``kv_tokens``: tokens that the running requests
+    may hold together; None: full contexts for an eighth of the sessions. Times in seconds.
+    """
 
     pacing: Pacing = field(default_factory=Pacing)
     max_sessions: int = 64
+    kv_tokens: int | None = None
     max_nodes: int = 256
     prefill_chunk: int = 256
     handshake_timeout: float = 10.0
@@ -31,7 +39,9 @@ class ServiceOptions:
 
 
 class Service:
-    """Thread-safe. ``close`` ends every session, then the worker."""
+    """Thread-safe. ``close`` ends every session, then the worker. Raises UsageError for a ``kv_tokens`` that
+    is not enough for one request.
+    """
 
     def __init__(self, verifier: Verifier, options: ServiceOptions | None = None) -> None:
         self.options = options or ServiceOptions()
@@ -41,10 +51,14 @@ class Service:
             handshake_timeout=self.options.handshake_timeout,
             idle_timeout=self.options.idle_timeout,
         )
+        self.kv = KvBudget(self._kv_capacity())
+        self.prefill_chunk = self.options.prefill_chunk
+        self.retry_after = self.options.retry_after
         self.counters = Counters()
         self.verifier = verifier
         self.sampler = _core.Sampler(self.target.vocabulary)
         self.scheduler = Scheduler(self.options.pacing)
+        self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -63,13 +77,13 @@ class Service:
         session = Session(self.target, secrets.token_bytes(16), time.monotonic())
         connection = Connection(self, session, send, hang_up, self._forget)
         with self._lock:
-            admitted = not self._closed and len(self._connections) < self.options.max_sessions
-            if admitted:
+            refusal = self._refusal()
+            if refusal is None:
                 self._connections.add(connection)
                 self.counters.add(sessions=1)
-        if not admitted:
+        if refusal is not None:
             self.counters.add(refused_sessions=1)
-            connection.turn_away(self.options.retry_after)
+            connection.turn_away(refusal)
         return connection
 
     def close(self) -> None:
@@ -78,8 +92,28 @@ class Service:
             self._closed = True
             connections = list(self._connections)
         for connection in connections:
-            connection.close("the cloud is shutting down")
+            connection.close(_SHUTTING_DOWN)
+        self.compiler.shutdown(wait=True, cancel_futures=True)
         self.scheduler.close()
+
+    def _refusal(self) -> str | None:
+        """Why no connection is taken in now, if so."""
+        if self._closed:
+            return _SHUTTING_DOWN
+        if len(self._connections) >= self.options.max_sessions:
+            return f"{self.options.max_sessions} sessions are open, which is this cloud's limit"
+        return None
+
+    def _kv_capacity(self) -> int:
+        context, given = self.target.max_context, self.options.kv_tokens
+        if given is None:
+            return context * -(-self.options.max_sessions // 8)
+        if given < context:
+            raise UsageError(
+                f"kv_tokens is {given}, less than one request may take: max_context ({context}) or more "
+                "would be right, or a smaller max_context"
+            )
+        return given
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:

@@ -180,7 +180,7 @@ def _table(rows: dict[str, dict[str, float]], identical: bool, speedup: float, s
         )
         line = "   ".join(f"{cell:>{len(head)}}" for head, cell in zip(heads, cells, strict=True))
         screen.line(f"{name:<12}{line}" + (f"   {speedup:.1f}x" if drafts else ""))
-    screen.line('Next: README "Use your own model", docs/deploy-jetson.md')
+    screen.line('Next: README "Use your own model", docs/benchmarks.md')
 
 
 def _end(number: int, frame: FrameType | None) -> None:

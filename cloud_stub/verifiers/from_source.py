@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from acespec_edge.errors import UsageError
 from acespec_edge.export import architecture as names
 from acespec_edge.export.architecture import ModelSpec, Source, layer_tensor
-from acespec_edge.export.rotary import half_order, rotary_frequencies
+from acespec_edge.export.rotary import rotary_frequencies
 
 _LAYER_WEIGHTS = {
     names.ATTN_NORM: "input_layernorm.weight",
@@ -33,24 +34,31 @@ _BIASES = {
     names.V_BIAS: "self_attn.v_proj.bias",
 }
 _HEAD_NORMS = {names.Q_NORM: "self_attn.q_norm.weight", names.K_NORM: "self_attn.k_norm.weight"}
-_ROTATED = {names.Q, names.K, names.Q_BIAS, names.K_BIAS, names.Q_NORM, names.K_NORM}
+_SUPPORTED = "llama without biases, qwen2 with biases of q, k and v, and qwen3 with norms of q and k"
 
 
 def build_model(source: Source, dtype: torch.dtype) -> PreTrainedModel:
-    """The model on the CPU, in ``dtype``. Raises UsageError when the source lacks a tensor."""
+    """The model on the CPU, in ``dtype``. Raises UsageError when the source lacks a tensor, or has one for
+    which the architecture has no place.
+    """
     spec = source.spec
     factory: Any = AutoModelForCausalLM
     with torch.device("meta"):
         model = factory.from_config(_config(spec), attn_implementation="sdpa", trust_remote_code=False)
     weights = {name: torch.from_numpy(values).to(dtype) for name, values in _weights(source)}
-    model.load_state_dict(weights, strict=False, assign=True)
+    left_over = model.load_state_dict(weights, strict=False, assign=True).unexpected_keys
     if spec.tied_head:
         model.lm_head.weight = model.model.embed_tokens.weight
     rotary = type(model.model.rotary_emb)(config=model.config)
     rotary.inv_freq = torch.from_numpy(rotary_frequencies(spec))
     model.model.rotary_emb = rotary
     missing = [name for name, value in model.state_dict().items() if value.is_meta]
-    assert not missing, missing
+    for problem, tensors in (("lacks", missing), ("has no place for", left_over)):
+        if tensors:
+            raise UsageError(
+                f"{source.name}: a {spec.architecture} model of this source {problem} {tensors[0]} "
+                f"({len(tensors)} such tensors); what can be served is {_SUPPORTED}"
+            )
     built: PreTrainedModel = model
     return built
 
@@ -82,7 +90,4 @@ def _weights(source: Source) -> Iterator[tuple[str, NDArray[np.float32]]]:
     table = _LAYER_WEIGHTS | (_BIASES if spec.qkv_bias else {}) | (_HEAD_NORMS if spec.qk_norm else {})
     for layer in range(spec.layers):
         for ours, theirs in table.items():
-            values = source.tensor(layer_tensor(layer, ours))
-            if spec.interleaved_rope and ours in _ROTATED:
-                values = half_order(values, spec.head_dim)
-            yield f"model.layers.{layer}.{theirs}", values
+            yield f"model.layers.{layer}.{theirs}", source.tensor(layer_tensor(layer, ours))

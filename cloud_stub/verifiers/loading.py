@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def load_verifier(
         if threads < 1:
             raise UsageError(f"threads is {threads}: at least 1 would be right")
         torch.set_num_threads(threads)
+    source = os.path.expanduser(source)
     path = models.resolve(source, progress=progress)
     if path.is_dir():
         name = path.resolve().name if Path(source).exists() else source.rpartition("/")[2]

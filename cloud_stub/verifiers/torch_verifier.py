@@ -14,12 +14,16 @@ from acespec_edge.vocabulary import Vocabulary
 from cloud_stub.verifiers.base import Rows
 from cloud_stub.verifiers.kv_cache import TailCache
 
+FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Rotary types whose frequencies are settled when the model is loaded."""
+
 
 class TorchVerifier:
     """Serves a causal language model of transformers. All calls from one thread.
 
     The model's attention must be full (no sliding window): a tree mask says who sees whom, whatever the
-    layer.
+    layer. Its rotary frequencies must not depend on the length of a forward, else a token's logits would
+    depend on the drafts beside it. Raises UsageError for models that are otherwise.
     """
 
     def __init__(
@@ -27,6 +31,7 @@ class TorchVerifier:
     ) -> None:
         config = model.config.get_text_config()
         _require_full_attention(config, name)
+        _require_fixed_rotation(config, name)
         positions = int(config.max_position_embeddings)
         if max_context is not None and not 2 <= max_context <= positions:
             raise UsageError(f"max_context is {max_context}: {name} takes 2 to {positions}")
@@ -158,4 +163,14 @@ def _require_full_attention(config: Any, name: str) -> None:
         )
         raise UsageError(
             f"{name} has {what}: only models with full attention in every layer can verify a tree"
+        )
+
+
+def _require_fixed_rotation(config: Any, name: str) -> None:
+    parameters = getattr(config, "rope_parameters", None) or {}
+    kind = parameters.get("rope_type", "default")
+    if kind not in FIXED_ROTATIONS:
+        raise UsageError(
+            f"{name} has rotary positions of type {kind!r}, whose frequencies may depend on the length of a "
+            f"forward: one of {', '.join(FIXED_ROTATIONS)} would be right"
         )

@@ -51,6 +51,8 @@ py::array_t<float> forward(Engine& engine, const std::vector<std::int32_t>& toke
                       {bias.data(), static_cast<std::size_t>(bias.size())},
                       static_cast<std::size_t>(bias.shape(1)),
                       rows};
+  // Until the copy is made: the logits live in the engine.
+  const Exclusive::Scope scope(engine.owner, "this engine");
   std::span<const float> logits;
   {
     const py::gil_scoped_release release;

@@ -6,38 +6,63 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.request import Request
-from acespec_edge.session import Committed, EdgeSession, State, Welcomed
+from acespec_edge.session import Committed, EdgeSession, Welcomed
+from acespec_edge.session_state import State
 from acespec_edge.stats import Counters
 from acespec_edge.transport import Link
 
-_CANCEL_LATENCY = 0.05
+_CANCEL_LATENCY: Final = 0.05
 """Seconds a wait may take to notice that the caller wants to stop."""
+
+_WELCOME_TIMEOUT: Final = 10.0
+_SETTLE_TIMEOUT: Final = 5.0
+"""Seconds for answers that no model has to be asked for: to Hello and to Cancel."""
+
+_PREFILL_TIMEOUT: Final = 0.25
+"""Seconds a prompt token may add to the wait for the first verdict: a large target on a slow machine."""
 
 
 class Channel:
-    """Owns a link and its session. Every wait ends after ``timeout`` seconds of silence with a LinkError.
+    """Owns a link and its session. Every wait ends with a LinkError after a time of silence, ``timeout``
+    seconds at most, but for the first verdict, which comes after the prefill.
 
     One thread at a time, apart from close().
     """
 
+    welcome: _core.Welcome
+    """What the cloud said of itself; there after greet()."""
+
     def __init__(self, link: Link, session: EdgeSession, timeout: float) -> None:
-        """Takes the link over and exchanges Hello and Welcome; closes the link when that fails."""
+        """Takes the link over."""
         self._link = link
-        self.session = session
+        self._session = session
         self._timeout = timeout
+        self._prefill = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether a request can be opened."""
+        return self._session.state is State.IDLE
+
+    def greet(self, cancelled: threading.Event) -> bool:
+        """Exchanges Hello and Welcome; False when ``cancelled`` is set first. Unless they were exchanged,
+        the link is closed."""
         try:
-            link.send(session.hello())
-            event = self._wait()
-            if not isinstance(event, Welcomed):
-                raise PeerError("the cloud did not welcome this session")
-            self.welcome: _core.Welcome = event.welcome
+            self._link.send(self._session.hello())
+            event = self._wait(min(self._timeout, _WELCOME_TIMEOUT), cancelled)
+            if isinstance(event, Welcomed):
+                self.welcome = event.welcome
+                return True
         except BaseException:
-            link.close()
+            self._link.close()
             raise
+        self._link.close()
+        return False
 
     def open(self, request: Request, *, free_run: bool) -> Counters:
         """Sends a request; returns the counters of its traffic, which go on counting. Raises UsageError when
@@ -48,64 +73,88 @@ class Channel:
                 f"prompt has {len(request.prompt)} tokens: {self.welcome.target or 'the target'} holds "
                 f"{limit} tokens, prompt and output together, so {limit - 1} are the most"
             )
-        frame = self.session.open(
+        frame = self._session.open(
             request.prompt,
             request.rules,
             stop_ids=request.stop_ids,
             max_tokens=request.max_tokens,
             at=time.monotonic(),
             free_run=free_run,
+            mode=_core.Mode[request.sampling],
+            logprobs=-1 if request.logprobs is None else request.logprobs,
+            grammar=request.grammar,
         )
+        self._prefill = _PREFILL_TIMEOUT * len(request.prompt)
         self._link.send(frame)
-        return self.session.counters
+        return self._session.counters
 
-    def draft(self, tokens: Sequence[int], *, free_run: bool = False) -> None:
+    def draft(
+        self,
+        tokens: Sequence[int],
+        *,
+        free_run: bool = False,
+        weights: Sequence[int] = (),
+        resampled: int | None = None,
+    ) -> None:
         """Sends a chain; see EdgeSession.draft."""
-        self._link.send(self.session.draft(tokens, at=time.monotonic(), free_run=free_run))
+        now = time.monotonic()
+        self._link.send(
+            self._session.draft(tokens, at=now, free_run=free_run, weights=weights, resampled=resampled)
+        )
+
+    def more_samples(self) -> None:
+        """Asks for them; see EdgeSession.more_samples."""
+        self._link.send(self._session.more_samples(at=time.monotonic()))
 
     def poll(self) -> Committed | None:
         """What has arrived, without waiting."""
         received = self._link.receive(0.0)
-        return None if received is None else self._committed(self.session.receive(received.data, received.at))
+        if received is None:
+            return None
+        return self._committed(self._session.receive(received.data, received.at))
 
     def wait(self, cancelled: threading.Event) -> Committed | None:
         """The next verdict; None when ``cancelled`` is set first."""
-        event = self._wait(cancelled)
+        event = self._wait(self._timeout + self._prefill, cancelled)
         return None if event is None else self._committed(event)
 
-    def settle(self) -> None:
-        """Ends what is left of a request, and notices whether the peer is still there, before the next
-        one."""
+    def settle(self, cancelled: threading.Event) -> bool:
+        """Before the next request: awaits the end of a cancelled one, and notices whether the peer is still
+        there. False when ``cancelled`` is set first."""
         self.abandon()
-        while self.session.state is State.CANCELLING:
-            self._wait()
+        while not self.idle:
+            if self._wait(min(self._timeout, _SETTLE_TIMEOUT), cancelled) is None:
+                return False
         self.poll()
+        return True
 
     def abandon(self) -> None:
-        """Tells the cloud to stop what is running; settle() awaits its answer."""
-        if self.session.state is State.RUNNING:
-            self._link.send(self.session.cancel())
+        """Tells the cloud to stop what is running; settle() awaits its answer. Raises LinkError when the
+        session is over."""
+        if self._session.state is State.CLOSED:
+            raise LinkError("the session with the cloud is over")
+        if self._session.state is State.RUNNING:
+            self._link.send(self._session.cancel())
 
     def close(self, reason: str) -> None:
         """Says good-bye when the link still takes it, and ends the link; never raises."""
         with contextlib.suppress(AcespecError):
-            self._link.send(self.session.close(reason))
+            self._link.send(self._session.close(reason))
         self._link.close()
 
-    def _wait(self, cancelled: threading.Event | None = None) -> Committed | Welcomed | None:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            if cancelled is not None and cancelled.is_set():
-                return None
+    def _wait(self, seconds: float, cancelled: threading.Event) -> Committed | Welcomed | None:
+        deadline = time.monotonic() + seconds
+        while not cancelled.is_set():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise LinkError(f"no answer from the cloud for {self._timeout:g} s")
-            received = self._link.receive(left if cancelled is None else min(left, _CANCEL_LATENCY))
+                raise LinkError(f"no answer from the cloud for {seconds:g} s")
+            received = self._link.receive(min(left, _CANCEL_LATENCY))
             if received is not None:
-                return self.session.receive(received.data, received.at)
+                return self._session.receive(received.data, received.at)
+        return None
 
-    @staticmethod
-    def _committed(event: Committed | Welcomed) -> Committed:
+    def _committed(self, event: Committed | Welcomed) -> Committed:
         if isinstance(event, Committed):
+            self._prefill = 0.0
             return event
         raise PeerError("the cloud welcomed this session twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import weakref
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.drafting import Drafter, load_drafter
-from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.modes import Commit, Pace, Run, drafter_alone, speculate, target_alone
 from acespec_edge.prompt import Prompt
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _TURN_POLL: Final = 0.05
+_CLOSE_TIMEOUT: Final = 5.0
 _CONNECT_TIMEOUT: Final = 10.0
 
 
@@ -63,7 +65,8 @@ class EdgeRuntime:
         ``threads``: of the drafter. ``draft_length``: drafted tokens sent at once, at most. ``width``:
         tree nodes in one forward. ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
         the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
-        the cloud counts as lost. ``drafter``: used instead of the bundle's own model.
+        the cloud counts as lost; the first token has more, by the length of the prompt. ``drafter``: used
+        instead of the bundle's own model.
 
         Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
         misbehaves, EngineError when the model does not load.
@@ -92,8 +95,10 @@ class EdgeRuntime:
         self._connector = _connector(cloud, target, token_file, ca, timeout)
         self._drafter = drafter
         self._channel: Channel | None = None
-        self._closed = False
         self._turn = threading.Lock()
+        self._admission = threading.Lock()
+        """Guards ``_closed`` and ``_running``: what close() does not find in there does not start."""
+        self._closed = False
         self._running: weakref.WeakSet[Generation] = weakref.WeakSet()
         if mode != "edge":
             self._require_cloud(mode)
@@ -101,7 +106,7 @@ class EdgeRuntime:
             self._loaded_drafter()
         # Last, so that nothing that fails leaves a connection behind.
         if mode != "edge":
-            self._open_channel()
+            self._open_channel(threading.Event())
 
     @property
     def bundle(self) -> Bundle:
@@ -118,6 +123,23 @@ class EdgeRuntime:
         for _ in stream:
             pass
         return stream.result
+
+    def generate_many(self, prompt: Prompt, *, n: int, **options: Unpack[Options]) -> list[Result]:
+        """``n`` generations, one after the other, by seeds ``seed``, ``seed + 1``, ...: each is what
+        generate() gives for its seed. The drafter reads the prompt once. Arguments and errors as there.
+        """
+        if n < 1:
+            raise UsageError(f"n is {n}: it must be 1 or more")
+        seed = options.pop("seed", None)
+        if seed is None:
+            seed = secrets.randbits(53)
+        elif not 0 <= seed <= (1 << 64) - n:
+            raise UsageError(f"seed is {seed}: with n = {n} it must be 0 to 2**64 - {n}")
+        results = []
+        for number in range(n):
+            options["seed"] = seed + number
+            results.append(self.generate(prompt, **options))
+        return results
 
     def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Starts generating; iterate for pieces, then read ``result``. Arguments and errors as for
@@ -137,13 +159,21 @@ class EdgeRuntime:
 
     def close(self) -> None:
         """Cancels what runs, waits for it, and ends the connection. More than once is fine."""
-        self._closed = True
-        for generation in list(self._running):
+        with self._admission:
+            self._closed = True
+            running = list(self._running)
+        for generation in running:
             generation.cancel()
+        for generation in running:
             generation.join()
-        with self._turn:
+        # Without the turn, something is stuck in the model or in connecting: the rest ends all the same.
+        taken = self._turn.acquire(timeout=_CLOSE_TIMEOUT)
+        try:
             self._drop_channel("the device is done")
             self._drafter = None
+        finally:
+            if taken:
+                self._turn.release()
 
     def __enter__(self) -> EdgeRuntime:
         return self
@@ -152,13 +182,14 @@ class EdgeRuntime:
         self.close()
 
     def _generation(self, prompt: Prompt, options: Options) -> Generation:
-        if self._closed:
-            raise UsageError("this runtime is closed")
         request = make_request(self._bundle, prompt, self._mode, **options)
         if request.mode != "edge":
             self._require_cloud(request.mode)
         generation = Generation(self._serve, request, self._bundle.vocabulary_table)
-        self._running.add(generation)
+        with self._admission:
+            if self._closed:
+                raise UsageError("this runtime is closed")
+            self._running.add(generation)
         return generation
 
     @contextlib.contextmanager
@@ -169,40 +200,54 @@ class EdgeRuntime:
                 yield iter(())
                 return
         try:
-            mode = run.request.mode
-            if mode == "edge":
-                yield drafter_alone(run, self._loaded_drafter())
-                return
-            drafter = self._loaded_drafter() if mode == "auto" else None
-            channel = self._ready_channel()
-            try:
-                if drafter is None:
-                    yield target_alone(run, channel)
-                else:
-                    yield speculate(run, channel, drafter, self._pace)
-                channel.abandon()
-            except (LinkError, PeerError) as error:
+            yield self._commits(run)
+        except (LinkError, PeerError) as error:
+            # After a fault of this request alone the session goes on.
+            if (channel := self._channel) is not None and not channel.idle:
                 self._drop_channel(f"giving up: {error}")
-                raise
-            except BaseException:
-                with contextlib.suppress(LinkError):
-                    channel.abandon()
-                raise
+            raise
         finally:
+            self._abandon()
             self._turn.release()
 
-    def _ready_channel(self) -> Channel:
-        """The connection, made anew when the last one was lost."""
-        if self._channel is not None:
-            try:
-                self._channel.settle()
-                return self._channel
-            except (LinkError, PeerError) as error:
-                self._drop_channel(f"giving up: {error}")
-        return self._open_channel()
+    def _commits(self, run: Run) -> Iterator[Commit]:
+        """What the run commits; nothing when it is cancelled before it begins."""
+        if run.cancelled.is_set():
+            return iter(())
+        mode = run.request.mode
+        if mode == "edge":
+            return drafter_alone(run, self._loaded_drafter())
+        drafter = self._loaded_drafter() if mode == "auto" else None
+        channel = self._ready_channel(run.cancelled)
+        if channel is None:
+            return iter(())
+        if drafter is None:
+            return target_alone(run, channel)
+        return speculate(run, channel, drafter, self._pace)
 
-    def _open_channel(self) -> Channel:
+    def _abandon(self) -> None:
+        """Stops what the cloud still runs. A connection that does not take that is dropped, and no error: the
+        run has its result."""
+        if (channel := self._channel) is not None:
+            try:
+                channel.abandon()
+            except AcespecError as error:
+                self._drop_channel(f"giving up: {error}")
+
+    def _ready_channel(self, cancelled: threading.Event) -> Channel | None:
+        """The connection, made anew when the last one was lost; None when ``cancelled`` is set first."""
+        if (channel := self._channel) is not None:
+            try:
+                return channel if channel.settle(cancelled) else None
+            except AcespecError as error:
+                # Whatever it is, it is about the requests before.
+                self._drop_channel(f"giving up: {error}")
+        return self._open_channel(cancelled)
+
+    def _open_channel(self, cancelled: threading.Event) -> Channel | None:
         connector = self._require_cloud(self._mode)
+        if cancelled.is_set():
+            return None
         vocabulary = self._bundle.vocabulary_table
         session = EdgeSession(
             tokenizer=vocabulary.fingerprint,
@@ -210,13 +255,16 @@ class EdgeRuntime:
             drafter=self._bundle.name,
             chunks=vocabulary.chunks,
         )
-        self._channel = Channel(connector(), session, self._timeout)
-        return self._channel
+        channel = Channel(connector(), session, self._timeout)
+        if not channel.greet(cancelled):
+            return None
+        self._channel = channel
+        return channel
 
     def _drop_channel(self, reason: str) -> None:
-        if self._channel is not None:
-            self._channel.close(reason)
-            self._channel = None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close(reason)
 
     def _loaded_drafter(self) -> Drafter:
         if self._drafter is None:

@@ -10,7 +10,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+from acespec_edge import _core
 from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.logprobs import TokenLogprob
 from acespec_edge.modes import Commit, Run
 from acespec_edge.output import Output
 from acespec_edge.request import Request
@@ -42,7 +44,11 @@ class Generation:
     def __init__(self, source: Source, request: Request, vocabulary: Vocabulary) -> None:
         self._source = source
         self._request = request
-        self._output = Output(vocabulary, frozenset(request.stop_ids), StopStrings(request.stops))
+        self._vocabulary = vocabulary
+        self._output = Output(
+            vocabulary, frozenset(request.stop_ids), StopStrings(request.stops), request.earlier
+        )
+        self._logprobs: list[TokenLogprob] = []
         self._meter = Meter(seed=request.rules.seed, started=time.monotonic())
         self._origin: Origin = "edge" if request.mode == "edge" else "target"
         self._cancelled = threading.Event()
@@ -65,37 +71,47 @@ class Generation:
             self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self, sink: Callable[[Event], None]) -> None:
+        finish: FinishReason = "error"
+        failure: BaseException | None = None
         try:
             finish = self._generate(sink)
-            ended = Ended(self._result(finish), None)
         except BaseException as error:
-            # Held text goes out first, so that the pieces always add up to the result.
-            self._show(sink, [], self._output.finish())
-            ended = Ended(self._result("error"), error)
-            if isinstance(error, LinkError):
-                error.partial = ended.result
+            failure = error
+        # Held text goes out however it ended, so that the pieces always add up to the result.
+        self._show(sink, [], self._output.finish(), [])
+        ended = Ended(self._result(finish), failure)
+        if isinstance(failure, LinkError):
+            failure.partial = ended.result
         sink(ended)
 
     def _generate(self, sink: Callable[[Event], None]) -> FinishReason:
-        with self._source(Run(self._request, self._meter, self._cancelled)) as commits:
+        run = Run(self._request, self._vocabulary, self._meter, self._cancelled)
+        with self._source(run) as commits:
             for commit in commits:
                 text, ids = self._output.push(commit.tokens)
+                self._show(sink, ids, text, commit.logprobs)
                 finish: FinishReason | None = "stop" if self._output.ended else commit.finish
                 if finish is not None:
-                    text += self._output.finish()
-                self._show(sink, ids, text)
-                if finish is not None:
                     return finish
-        self._show(sink, [], self._output.finish())
         return "cancelled"
 
-    def _show(self, sink: Callable[[Event], None], ids: list[int], text: str) -> None:
+    def _show(
+        self, sink: Callable[[Event], None], ids: list[int], text: str, reports: list[_core.TokenLogprob]
+    ) -> None:
+        """``reports``: on all tokens of the commit; ``ids`` may end before them."""
         if not ids and not text:
             return
+        logprobs = None
+        if self._request.logprobs is not None:
+            logprobs = [
+                TokenLogprob.of(token, report, self._vocabulary)
+                for token, report in zip(ids, reports, strict=False)
+            ]
+            self._logprobs += logprobs
         now = time.monotonic()
         if ids:
             self._meter.shown(len(ids), now)
-        sink(Piece(text, ids, self._origin, now - self._meter.started))
+        sink(Piece(text, ids, self._origin, now - self._meter.started, logprobs))
 
     def _result(self, finish: FinishReason) -> Result:
         ids = self._output.token_ids
@@ -105,6 +121,8 @@ class Generation:
             finish_reason=finish,
             usage=Usage(len(self._request.prompt), len(ids)),
             stats=self._meter.summary(time.monotonic()),
+            logprobs=None if self._request.logprobs is None else self._logprobs,
+            earlier_ids=list(self._request.earlier),
         )
 
 
@@ -168,7 +186,10 @@ class Stream:
 
 
 class AsyncStream:
-    """Stream for asyncio: the same generation on the same thread, its events handed to the running loop."""
+    """Stream for asyncio: the same generation on the same thread, its events handed to the running loop.
+
+    Leaving the loop early cancels the generation; aclose() also waits for its ``result``.
+    """
 
     def __init__(self, generation: Generation) -> None:
         """Starts the generation; needs a running event loop."""
@@ -200,8 +221,16 @@ class AsyncStream:
             raise event.error
         raise StopAsyncIteration
 
-    def __aiter__(self) -> AsyncIterator[Piece]:
-        return self
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        try:
+            while True:
+                try:
+                    piece = await self.__anext__()
+                except StopAsyncIteration:
+                    return
+                yield piece
+        finally:
+            self._generation.cancel()
 
     async def aclose(self) -> None:
         """As Stream.close()."""

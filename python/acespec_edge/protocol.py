@@ -13,9 +13,6 @@ from typing import Final
 ROOT: Final = -1
 """Parent index of a draft's first level: the last committed token at the draft's base."""
 
-MAX_OFFSET: Final = 255
-"""Largest distance between a node and its parent that the wire can carry."""
-
 _ROUND_MODULUS: Final = 1 << 16
 
 
@@ -98,23 +95,6 @@ def parents_from_offsets(count: int, offsets: Sequence[int]) -> list[int]:
         if offset > node:
             raise ValueError(f"parent_offsets[{node}] is {offset}: it points before the draft's first node")
     return [node - offset if offset else ROOT for node, offset in enumerate(offsets)]
-
-
-def offsets_from_parents(parents: Sequence[int]) -> list[int]:
-    """The wire's ``parent_offsets`` for parent indices; empty for a chain.
-
-    Raises ValueError when a parent does not come before its child or is more than ``MAX_OFFSET`` nodes
-    away.
-    """
-    if all(parent == node - 1 for node, parent in enumerate(parents)):
-        return []
-    offsets = []
-    for node, parent in enumerate(parents):
-        offset = 0 if parent == ROOT else node - parent
-        if parent < ROOT or parent >= node or offset > MAX_OFFSET:
-            raise ValueError(f"parent of node {node} is {parent}: not ROOT, nor one of {MAX_OFFSET} before")
-        offsets.append(offset)
-    return offsets
 
 
 def is_newer(round_number: int, last: int) -> bool:

@@ -210,10 +210,9 @@ def read_token(path: Path | None) -> str | None:
 def _parse(url: str) -> Any:
     try:
         parts = urlsplit(url)
-        valid = (
-            parts.scheme in ("ws", "wss") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        )
-    except ValueError:
+        host = (parts.hostname or "").encode("idna")
+        valid = parts.scheme in ("ws", "wss") and bool(host) and (parts.port is None or parts.port > 0)
+    except ValueError:  # a UnicodeError, for a host name, is one
         valid = False
     if not valid:
         raise UsageError(

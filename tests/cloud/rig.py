@@ -68,20 +68,24 @@ class ManualScheduler:
         self.queue.append(job)
         return job
 
+    def cancel(self, job: Job) -> None:
+        job.cancelled = True
+        if job in self.queue:
+            self.queue.remove(job)
+            job.units.close()
+
     def pad(self, started: float, nodes: int) -> None:
         self.padded.append(nodes)
 
     def step(self) -> None:
         """Runs one unit."""
         job = self.queue.popleft()
-        if job.cancelled:
-            job.units.close()
-            return
         try:
             next(job.units)
         except StopIteration:
             return
-        self.queue.append(job)
+        if not job.cancelled:
+            self.queue.append(job)
 
     def run(self, limit: int = 10_000) -> None:
         """Runs until nothing is left; at most ``limit`` units."""

@@ -13,6 +13,7 @@ import pytest
 from acespec_edge.errors import UsageError
 from cloud_stub import cli
 from cloud_stub.scheduler import Pacing
+from cloud_stub.server import Listener
 from tests.cloud.rig import tiny_vocabulary
 from tests.cloud.test_torch_verifier import SIZE, make_model
 
@@ -41,9 +42,19 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_wrong_usage_is_named_and_exits_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    assert run(monkeypatch, "serve", "--model", "nothing", *arguments) == 2
+    assert run(monkeypatch, "serve", "--model", "nothing", "--port", "0", *arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("acespec-cloud: ") and words in error and "Traceback" not in error
+
+
+def test_the_port_is_had_before_the_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Listener(port=0).bind() as taken:
+        port = str(taken.getsockname()[1])
+        assert run(monkeypatch, "serve", "--model", "nothing", "--port", port) == 2
+    said = capsys.readouterr()
+    assert f"cannot listen on 127.0.0.1:{port}" in said.err and "loading" not in said.out
 
 
 def test_pacing_is_read() -> None:
@@ -60,7 +71,7 @@ def test_it_serves_a_folder_says_so_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     command = [sys.executable, "-c", "from cloud_stub.cli import main; main()", "serve", "--port", "0"]
     command += ["--model", str(tmp_path / "tiny"), "--token-file", str(tmp_path / "token"), "--threads", "1"]
-    command += ["--device", "cpu", "--emulate-verify-ms", "5,1", "--max-context", "100"]
+    command += ["--device", "cpu", "--emulate-verify-ms", "5,1", "--max-context", "100", "--kv-tokens", "300"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "python")])
     process = subprocess.Popen(
         command,
@@ -81,6 +92,7 @@ def test_it_serves_a_folder_says_so_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     finally:
         process.kill()
     said = "".join(lines)
-    assert "tiny on cpu, float32" in said and "64 tokens" in said and "100 tokens of context" in said
+    assert "tiny on cpu, float32" in said and "64 tokens" in said
+    assert "100 tokens of context, 300 of all requests" in said
     assert "5 ms + 1 ms a node" in said and "ws://127.0.0.1:" in said
     assert rest == "stopped   0 tokens served\n" and errors == "" and process.returncode == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -37,7 +37,6 @@ class ModelSource:
 
     model: PreTrainedModel
     spec: ModelSpec
-    interleave: bool
     name: str = "rebuilt"
     licence: str = ""
     origin: str = ""
@@ -59,23 +58,10 @@ class ModelSource:
         key = f"model.layers.{layer}.{OURS[kind]}"
         if key not in state:
             raise UsageError(f"no tensor {name}")
-        values = state[key].numpy()
-        if self.interleave and kind in ("q", "k"):
-            size = self.spec.head_dim
-            order = [half * size // 2 + pair for pair in range(size // 2) for half in (0, 1)]
-            values = values.reshape(-1, size, values.shape[1])[:, order].reshape(values.shape)
-        return values
+        return state[key].numpy()
 
 
-@pytest.mark.parametrize(
-    ("kind", "interleave"), [("llama", True), ("llama", False), ("qwen2", False), ("qwen3", False)]
-)
-@pytest.mark.parametrize("tied", [True, False])
-def test_rebuilt_models_give_the_same_logits(kind: str, interleave: bool, tied: bool) -> None:
-    model = make_model(kind)
-    if tied:
-        model.lm_head.weight = model.model.embed_tokens.weight
-    rope = model.config.rope_parameters
+def spec_of(kind: str, model: PreTrainedModel, *, tied: bool = False, **changes: object) -> ModelSpec:
     spec = ModelSpec(
         architecture=kind,
         layers=2,
@@ -87,14 +73,22 @@ def test_rebuilt_models_give_the_same_logits(kind: str, interleave: bool, tied: 
         vocabulary=64,
         logits_width=SHAPE["vocab_size"],
         max_positions=512,
-        rope_theta=rope["rope_theta"],
+        rope_theta=model.config.rope_parameters["rope_theta"],
         rms_eps=model.config.rms_norm_eps,
         tied_head=tied,
         qkv_bias=kind == "qwen2",
         qk_norm=kind == "qwen3",
-        interleaved_rope=interleave,
     )
-    rebuilt = build_model(ModelSource(model, spec, interleave), torch.float32)
+    return replace(spec, **changes)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_rebuilt_models_give_the_same_logits(kind: str, tied: bool) -> None:
+    model = make_model(kind)
+    if tied:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    rebuilt = build_model(ModelSource(model, spec_of(kind, model, tied=tied)), torch.float32)
     tokens = torch.arange(40)[None] % 64
     with torch.inference_mode():
         torch.testing.assert_close(rebuilt(tokens).logits, model(tokens).logits, atol=1e-5, rtol=0)
@@ -102,10 +96,26 @@ def test_rebuilt_models_give_the_same_logits(kind: str, interleave: bool, tied: 
 
 def test_rope_factors_slow_the_rotation() -> None:
     model = make_model("llama")
-    spec = ModelSpec(
-        "llama", 2, 32, 4, 2, 8, 48, 64, 72, 512, 10000.0, 1e-6, False, rope_factors=(1.0, 2.0, 4.0, 8.0)
-    )
-    rebuilt = build_model(ModelSource(model, spec, False), torch.bfloat16)
+    spec = spec_of("llama", model, rope_factors=(1.0, 2.0, 4.0, 8.0))
+    rebuilt = build_model(ModelSource(model, spec), torch.bfloat16)
     expected = model.model.rotary_emb.inv_freq / torch.tensor([1.0, 2.0, 4.0, 8.0])
     torch.testing.assert_close(rebuilt.model.rotary_emb.inv_freq, expected)
     assert rebuilt.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("architecture", "weights", "changes", "words"),
+    [
+        ("llama", "qwen2", {"qkv_bias": True}, "lacks model.layers.0.self_attn.o_proj.bias"),
+        ("qwen2", "qwen2", {"qkv_bias": False}, "lacks model.layers.0.self_attn.q_proj.bias"),
+        ("llama", "qwen3", {"qk_norm": True}, "no place for model.layers.0.self_attn.q_norm.weight"),
+    ],
+)
+def test_tensors_too_few_and_too_many_are_named(
+    architecture: str, weights: str, changes: dict[str, object], words: str
+) -> None:
+    model = make_model(weights)
+    spec = spec_of(architecture, model, head_dim=spec_of(weights, model).head_dim, **changes)
+    with pytest.raises(UsageError, match=words) as refused:
+        build_model(ModelSource(model, spec), torch.float32)
+    assert "qwen2 with biases" in str(refused.value)

@@ -54,11 +54,23 @@ def test_a_cancelled_job_runs_no_further_unit(scheduler: Scheduler) -> None:
     log: list[str] = []
     scheduler.submit(blocked(gate, running))
     assert running.wait(5.0)
-    scheduler.submit(recorded(log, "a", 1)).cancel()
+    scheduler.cancel(scheduler.submit(recorded(log, "a", 1)))
     scheduler.submit(recorded(log, "b", 1, done))
     gate.set()
     assert done.wait(5.0)
     assert log == ["b0"]
+
+
+def test_what_is_cancelled_leaves_the_queue_at_once(scheduler: Scheduler) -> None:
+    gate, running = threading.Event(), threading.Event()
+    scheduler.submit(blocked(gate, running))
+    assert running.wait(5.0)
+    job = scheduler.submit(recorded([], "a", 2))
+    assert scheduler.waiting == 1
+    scheduler.cancel(job)
+    assert scheduler.waiting == 0 and job.units.gi_frame is None
+    scheduler.cancel(job)
+    gate.set()
 
 
 def test_a_unit_that_raises_ends_its_job_only(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,105 +5,27 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import queue
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
 
 from acespec_edge import _core
-from acespec_edge.errors import UsageError
-from cloud_stub import server as server_module
 from cloud_stub.scheduler import Pacing
-from cloud_stub.server import CloudServer, Listener, is_loopback
-from cloud_stub.service import Service, ServiceOptions
-from cloud_stub.verifiers.scripted import ScriptedVerifier
-from tests.cloud.rig import hashed_logits, plain_greedy, tiny_vocabulary
+from cloud_stub.server import Listener
+from cloud_stub.service import Service
+from tests.cloud.live import LOGITS, PROMPT, TIMEOUT, Edge, running, serves, wait_until
+from tests.cloud.rig import plain_greedy, tiny_vocabulary
 
-LOGITS = hashed_logits(16)
-PROMPT = [1, 2, 3]
-TIMEOUT = 10.0
 Finish, FaultCode = _core.Finish, _core.FaultCode
-
-
-@contextlib.contextmanager
-def running(token: str | None = None, **options: Any) -> Iterator[tuple[Service, str]]:
-    """A server in a thread: the service and its address."""
-    service = Service(ScriptedVerifier(LOGITS, tiny_vocabulary()), ServiceOptions(**options))
-    ready: queue.Queue[str] = queue.Queue()
-    server = CloudServer(service, Listener(port=0, token=token), on_ready=ready.put)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield service, ready.get(timeout=TIMEOUT)
-    finally:
-        server.should_exit = True
-        thread.join(TIMEOUT)
-        assert not thread.is_alive(), "the server did not stop"
-        assert not service.scheduler._worker.is_alive()
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[Service, str]]:
     with running() as pair:
         yield pair
-
-
-class Edge:
-    """A client that sends and receives messages."""
-
-    def __init__(self, address: str, service: Service, **options: Any) -> None:
-        self._stack = contextlib.ExitStack()
-        opening = connect(address, compression=None, proxy=None, **options)
-        self.socket: ClientConnection = self._stack.enter_context(opening)
-        self.target = service.target
-
-    def __enter__(self) -> Edge:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._stack.close()
-
-    def say(self, message: Any) -> None:
-        self.socket.send(_core.encode(message))
-
-    def hear(self) -> Any:
-        return _core.decode(self.socket.recv(timeout=TIMEOUT))
-
-    def greet(self) -> Edge:
-        hello = _core.Hello(
-            tokenizer=self.target.fingerprint, vocabulary=16, drafter="bare", chunks=list(self.target.chunks)
-        )
-        self.say(hello)
-        assert isinstance(self.hear(), _core.Welcome)
-        return self
-
-    def expect_end(self) -> None:
-        with pytest.raises(ConnectionClosed):
-            self.socket.recv(timeout=TIMEOUT)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
-
-
-def serves(address: str, service: Service) -> None:
-    """Asserts that a new session gets its tokens."""
-    with Edge(address, service).greet() as edge:
-        edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=1))
-        assert edge.hear().tokens == plain_greedy(LOGITS, PROMPT, 1)
 
 
 def test_a_whole_request(shared: tuple[Service, str]) -> None:
@@ -203,20 +125,6 @@ def test_w1_a_vanished_edge_frees_its_slot(shared: tuple[Service, str]) -> None:
     serves(address, service)
 
 
-def test_w2_an_edge_that_answers_no_pings_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_PING_INTERVAL", 0.1)
-    monkeypatch.setattr(server_module, "_PING_TIMEOUT", 0.2)
-    with running() as (service, address):
-        host, port = address.split("/")[2].split(":")
-        with socket.create_connection((host, int(port)), timeout=TIMEOUT) as raw:
-            raw.sendall(
-                b"GET /v1/spec HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-            )
-            wait_until(lambda: service.sessions == 1)
-            wait_until(lambda: service.sessions == 0)
-
-
 def test_silent_connections_are_ended() -> None:
     with running(handshake_timeout=0.2, idle_timeout=0.3) as (service, address):
         with Edge(address, service) as edge:
@@ -228,7 +136,7 @@ def test_silent_connections_are_ended() -> None:
 
 
 def test_the_token_is_asked_for_before_the_upgrade() -> None:
-    with running(token="s3cret") as (service, address):
+    with running(Listener(port=0, token="s3cret")) as (service, address):
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic s3cret"}):
             with pytest.raises(InvalidStatus) as refused:
                 Edge(address, service, additional_headers=headers)
@@ -291,22 +199,3 @@ def test_the_server_stops_with_sessions_open() -> None:
             edge.socket.recv(timeout=TIMEOUT)
     edge.close()
     assert service.sessions == 0
-
-
-def test_listening_beyond_this_machine_needs_a_token(tmp_path: Path) -> None:
-    assert [is_loopback(host) for host in ("127.0.0.1", "127.8.0.1", "::1", "localhost")] == [True] * 4
-    assert [is_loopback(host) for host in ("0.0.0.0", "192.168.0.2", "::", "llm.example.com")] == [False] * 4
-    with pytest.raises(UsageError, match=r"0\.0\.0\.0.*token"):
-        Listener(host="0.0.0.0")
-    assert Listener(host="0.0.0.0", token="t").port == 8443
-    with pytest.raises(UsageError, match="certificate and its key"):
-        Listener(tls_cert=tmp_path / "cert.pem")
-    with pytest.raises(UsageError, match=r"tls_cert .*no such file"):
-        Listener(tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
-
-
-def test_a_taken_port_is_named() -> None:
-    with Listener(port=0).bind() as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"127\.0\.0\.1:{port}"):
-            Listener(port=port).bind()

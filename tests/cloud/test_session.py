@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from acespec_edge import _core
-from acespec_edge.protocol import ROOT, offsets_from_parents
+from acespec_edge.protocol import ROOT
 from cloud_stub.session import Session
 from cloud_stub.target import Target
 from cloud_stub.verifiers.base import Rows
@@ -199,7 +199,8 @@ def test_any_drafts_give_the_targets_own_tokens(temperature: float) -> None:
             round += 1
             length = len(client.committed)
             tokens, parents = random_tree(rng, truth[length : length + 6], rng.randrange(9), 16)
-            fields = {"parent_offsets": offsets_from_parents(parents), "first_node": first_node}
+            offsets = [0 if parent == ROOT else node - parent for node, parent in enumerate(parents)]
+            fields = {"parent_offsets": offsets, "first_node": first_node}
             last = client.draft(round, tokens, **fields)
             first_node += len(tokens)
         assert last.finish == Finish.length
@@ -477,4 +478,4 @@ def test_closing_and_losing_free_the_work() -> None:
         leave(client)
         rig.scheduler.run()
         assert not [m for m in client.inbox if isinstance(m, _core.Verdict)]
-        assert client.connection._work == {}
+        assert client.connection._running == {}

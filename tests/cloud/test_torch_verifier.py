@@ -222,6 +222,52 @@ def test_g4_a_sliding_window_is_refused_at_load() -> None:
         TorchVerifier(windowed, tiny_vocabulary(SIZE), name="qwen2")
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {
+            "rope_type": "longrope",
+            "short_factor": [1.0] * 4,
+            "long_factor": [8.0] * 4,
+            "original_max_position_embeddings": 256,
+            "factor": 2.0,
+        },
+        {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 256},
+    ],
+    ids=lambda rope: rope["rope_type"],
+)
+def test_g4_a_rotation_that_depends_on_the_length_is_refused_at_load(rope: dict[str, object]) -> None:
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters={"rope_theta": 10_000.0} | rope))
+    with pytest.raises(UsageError, match=f"rotary positions of type '{rope['rope_type']}'"):
+        TorchVerifier(model, tiny_vocabulary(SIZE), name="llama")
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256},
+        {
+            "rope_type": "llama3",
+            "factor": 2.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256,
+        },
+    ],
+    ids=lambda rope: rope["rope_type"],
+)
+def test_a_fixed_rotation_gives_a_row_that_drafts_do_not_change(rope: dict[str, object]) -> None:
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters={"rope_theta": 10_000.0} | rope)).eval()
+    verifier = TorchVerifier(model, tiny_vocabulary(SIZE), name="llama")
+    prompt = [(7 * i) % SIZE for i in range(254)]
+    handle = verifier.open()
+    handle.prefill(prompt)
+    row = handle.verify(1, [2, 3, 4, 5], [ROOT, 0, 1, 2])[0]
+    assert_close(row, fresh_row(verifier, [*prompt, 1]))
+
+
 def test_max_context_is_checked(verifier: TorchVerifier) -> None:
     with pytest.raises(UsageError, match="max_context is 1000"):
         TorchVerifier(verifier.model, tiny_vocabulary(SIZE), name="x", max_context=1000)

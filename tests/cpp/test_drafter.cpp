@@ -1,9 +1,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "acespec/base/error.h"
@@ -145,17 +148,47 @@ TEST_CASE("the drafter stops at the end of its context (C1)") {
   CHECK(bench.drafter.room() == 0);
 }
 
-TEST_CASE("max_nodes bounds the work between two verdicts, the ring bounds the memory") {
-  Bench bench(model(0.0F, 48), {.context = 16, .candidates = 4, .max_nodes = 40});
-  bench.begin(tokens_of({1}));
-  std::size_t rows = 0;
-  for (int step = 0; step < 50; ++step) {
-    const StepReport report = bench.step(8, false);
-    rows += report.prefilling ? 0 : report.rows;
+TEST_CASE("max_nodes bounds the tree, and growing it comes to an end") {
+  for (const std::size_t max_nodes : {1U, 5U, 20U, 200U}) {
+    Bench bench(model(0.0F, 48), {.context = 16, .candidates = 4, .max_nodes = max_nodes});
+    bench.begin(tokens_of({1}));
+    std::size_t steps = 0;
+    while (!bench.step(8, false).exhausted) {
+      const auto snapshot = bench.drafter.snapshot();
+      REQUIRE(snapshot.cache.evictable <= std::min<std::size_t>(max_nodes, 48 - snapshot.committed));
+      REQUIRE(++steps < 300);
+    }
   }
-  CHECK(rows >= 40);
-  CHECK(rows < 48);
-  CHECK(bench.step(8, false).exhausted);
+}
+
+TEST_CASE("a full ring gives a slot up only for a likelier branch") {
+  Bench bench(model(0.0F, 64), {.context = 40, .candidates = 4, .max_nodes = 200});
+  bench.begin(tokens_of({1, 2}));
+  bench.draft(4);
+  bench.drafter.take_chain(4);
+  const auto held = [&bench] {
+    double total = 0.0;
+    for (const auto& node : bench.drafter.snapshot().nodes) {
+      total += node.expanded ? std::exp(node.log_weight) : 0.0;
+    }
+    return total;
+  };
+  double before = held();
+  while (!bench.step(8, false).exhausted) {
+    const double now = held();
+    REQUIRE(now >= before - 1e-5);
+    before = now;
+  }
+}
+
+TEST_CASE("a chain in flight is found by its verdict, however full the ring was") {
+  Bench bench(model(0.0F, 64), {.context = 40, .candidates = 4, .max_nodes = 200});
+  bench.begin(tokens_of({1, 2}));
+  bench.draft(5);
+  auto verdict = bench.drafter.take_chain(5);
+  while (!bench.step(8, false).exhausted) {
+  }
+  CHECK(bench.commit(verdict).hit);
 }
 
 TEST_CASE("misuse is named") {
@@ -163,6 +196,7 @@ TEST_CASE("misuse is named") {
   CHECK_THROWS_AS(Drafter(engine, {.context = 256}), UsageError);
   CHECK_THROWS_AS(Drafter(nullptr, {}), UsageError);
   Drafter drafter(engine, {.context = 100});
+  CHECK_THROWS_AS(Drafter(engine, {.context = 100}), UsageError);
   CHECK_THROWS_AS(drafter.step(1, true), UsageError);
   CHECK_THROWS_AS(drafter.apply_verdict(tokens_of({1})), UsageError);
   CHECK_THROWS_AS(drafter.begin({}, {}), UsageError);
@@ -181,7 +215,8 @@ TEST_CASE("misuse is named") {
 
 namespace {
 
-// Fails every `period`-th forward, and returns NaN instead of logits every other time.
+// Fails every `period`-th forward; every other time it returns NaN in the last row instead, and goes on doing
+// so until its ring is cleared, as keys that are NaN would make it.
 class Flaky final : public Engine {
  public:
   Flaky(std::shared_ptr<Engine> inner, std::size_t period) : inner_(std::move(inner)), period_(period) {}
@@ -194,42 +229,75 @@ class Flaky final : public Engine {
     if (calls_ % (2 * period_) == 0) {
       throw EngineError("no");
     }
-    if (calls_ % period_ == 0) {
-      broken_.assign(logits.size(), std::nanf(""));
+    poisoned_ = poisoned_ || calls_ % period_ == 0;
+    if (poisoned_) {
+      broken_.assign(logits.begin(), logits.end());
+      broken_.back() = std::nanf("");
       return broken_;
     }
     return logits;
+  }
+  void clear() override {
+    poisoned_ = false;
+    inner_->clear();
   }
 
  private:
   std::shared_ptr<Engine> inner_;
   std::size_t period_;
   std::size_t calls_ = 0;
+  bool poisoned_ = false;
   std::vector<float> broken_;
 };
 
 }  // namespace
 
-TEST_CASE("a failed forward leaves no slot behind (N1)") {
+TEST_CASE("after a fault the drafter starts over and drafts as before (N1)") {
   const FakeOptions options = model();
-  Drafter drafter(std::make_shared<Flaky>(std::make_shared<FakeEngine>(options), 3), {.context = 128});
-  std::vector<TokenId> text = tokens_of({1, 2, 3});
-  drafter.begin(text, {});
+  Bench bench(options);
+  Drafter drafter(std::make_shared<Flaky>(std::make_shared<FakeEngine>(options), 4), {.context = 128});
+  bench.text = tokens_of({1, 2, 3});
+  drafter.begin(bench.text, {});
   std::size_t failures = 0;
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < 120; ++step) {
     try {
       drafter.step(4, step % 2 == 0);
     } catch (const EngineError&) {
       ++failures;
+      CHECK(drafter.snapshot().cache.free == drafter.snapshot().cache.capacity);
+      CHECK(drafter.ready() == 0);
     }
     REQUIRE(drafter.check() == std::vector<std::string>{});
     if (step % 7 == 6) {
-      const TokenId next{step % 32};
-      drafter.apply_verdict({&next, 1});
+      const auto chain = drafter.take_chain(3);
+      REQUIRE(chain == bench.plain(chain.size()));
+      bench.text.emplace_back(step % 32);
+      drafter.apply_verdict({&bench.text.back(), 1});
       REQUIRE(drafter.check() == std::vector<std::string>{});
     }
   }
   CHECK(failures > 10);
+}
+
+TEST_CASE("a second thread is told so") {
+  FakeOptions options = model();
+  options.base_seconds = 0.2;
+  Drafter drafter(std::make_shared<FakeEngine>(options), {.context = 64});
+  const std::vector<TokenId> prompt = tokens_of({1});
+  drafter.begin(prompt, {});
+  std::thread worker([&drafter] { drafter.step(1, false); });
+  std::size_t refused = 0;
+  for (int attempt = 0; attempt < 40 && refused == 0; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    try {
+      drafter.begin(prompt, {});
+    } catch (const UsageError&) {
+      ++refused;
+    }
+  }
+  worker.join();
+  CHECK(refused == 1);
+  CHECK(drafter.check() == std::vector<std::string>{});
 }
 
 // A whole generation against a target that disagrees, over rings from roomy to absurdly small: the committed
@@ -272,7 +340,7 @@ TEST_CASE("random generations equal the target's plain decoding") {
   CHECK(hits < verdicts);
 }
 
-TEST_CASE("recovering from a hit does not depend on the context") {
+TEST_CASE("recovering from a hit, after a short and a long context (tools/bench/recovery measures it)") {
   const auto recover = [](std::size_t prompt) {
     Bench bench(model(0.0F, 2560), {.context = 2304, .candidates = 4, .max_nodes = 64});
     bench.begin(std::vector<TokenId>(prompt, TokenId{1}));
@@ -280,9 +348,7 @@ TEST_CASE("recovering from a hit does not depend on the context") {
     for (int round = 0; round < 25; ++round) {
       bench.draft(6);
       auto verdict = bench.drafter.take_chain(6);
-      while (bench.drafter.ready() < 9) {
-        bench.drafter.step(16, false);
-      }
+      bench.draft(9);
       verdict.push_back(bench.plain(7).back());
       const Recovery recovery = bench.commit(verdict);
       CHECK(recovery.hit);
@@ -294,9 +360,4 @@ TEST_CASE("recovering from a hit does not depend on the context") {
   const double near = recover(128);
   const double far = recover(2048);
   MESSAGE("recovery: ", near, " us after 128 tokens, ", far, " us after 2048");
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
-  CHECK(near < 50.0);
-  CHECK(far < 50.0);
-#endif
-  CHECK(far < near * 2.0 + 5.0);
 }

@@ -125,6 +125,16 @@ bool names(const std::string& message, const std::string& part) {
 
 }  // namespace
 
+// First in the file, so that no runtime is open yet: a process keeps the first one that does.
+TEST_CASE("a runtime that is too old is named, and does not keep a newer one out") {
+  OrtOptions options = tiny();
+  options.library = ACESPEC_OLD_RUNTIME;
+  names(complaint(options), "ONNX Runtime 1.20.0");
+  names(complaint(options), "does not offer API ");
+  CHECK(complaint(tiny()).empty());
+  names(complaint(options), "one process can use one ONNX Runtime only");
+}
+
 TEST_CASE("a loaded model says what it is") {
   const OrtEngine engine(tiny());
   CHECK(engine.info().name == "tiny");

@@ -11,10 +11,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from acespec_edge.export.build import export_bundle
 from acespec_edge.export.sources import open_source
+from acespec_edge.ort_library import ort_library
 from tests.python.small_models import CONFIGS, PADDED, TOKENS, GraphRunner, save_random_model
 
 KINDS = list(CONFIGS)
@@ -108,6 +110,14 @@ def test_only_wanted_rows_have_logits(exact) -> None:
     assert none.shape == (0, PADDED)
 
 
+def test_a_quantised_graph_asks_for_no_other_operators_than_promised(models, tmp_path) -> None:
+    out = export_bundle(open_source(models["qwen3"][0]), tmp_path / "b", "int4")
+    graph = onnx.load(out / "model.onnx", load_external_data=False)
+    assert {entry.domain: entry.version for entry in graph.opset_import} == {"": 23, "com.microsoft": 1}
+    own = {node.op_type for node in graph.graph.node if node.domain == "com.microsoft"}
+    assert own == {"MatMulNBits", "GatherBlockQuantized"}
+
+
 def test_the_exact_graph_has_standard_operators_only(exact) -> None:
     graph = onnx.load(exact["qwen3"] / "model.onnx", load_external_data=False)
     assert {entry.domain: entry.version for entry in graph.opset_import} == {"": 23}
@@ -125,6 +135,17 @@ def test_quantised_logits_resemble_the_exact_ones(kind, quant, likeness, models,
     logits = GraphRunner(out).prefill(tokens)
     cosine = (logits * reference).sum(1) / np.linalg.norm(logits, axis=1) / np.linalg.norm(reference, axis=1)
     assert cosine.mean() > likeness
+
+
+@pytest.mark.parametrize("quant", ["fp32", "int4"])
+def test_the_native_engine_says_the_same(quant, models, tmp_path) -> None:
+    bundle = Bundle.load(export_bundle(open_source(models["qwen2"][0]), tmp_path / "b", quant))
+    engine = _core.OrtEngine(str(bundle.model_file), ort_library(), slots=128, vocabulary=bundle.vocabulary)
+    assert (engine.info.vocabulary, engine.info.logits_width) == (TOKENS, PADDED)
+    places = list(range(len(PROMPT)))
+    bias = np.where(np.arange(64) <= np.array(places)[:, None], 0, -np.inf).astype(np.float32)
+    native = engine.forward(PROMPT, places, places, bias, places)
+    assert np.abs(native - GraphRunner(bundle.path).prefill(PROMPT)).max() < 1e-4
 
 
 def test_the_bundle_says_what_it_is(models, tmp_path) -> None:

@@ -54,6 +54,7 @@ def test_a_gguf_file_becomes_a_bundle_in_one_line(tmp_path: Path) -> None:
         f"{bundle.path}: Tiny (mit), int4, 2 layers, {bundle.vocabulary} tokens, tokenizer "
     )
     assert run.stdout.count("\n") == 1
+    assert run.stderr == ""  # bars are for terminals
 
 
 def test_a_source_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:

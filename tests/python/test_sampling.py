@@ -57,6 +57,24 @@ def test_ranking_is_that_of_the_specification(rules: dict[str, float]) -> None:
         assert sampler.choose(logits, request, position) == order[0]
 
 
+@pytest.mark.parametrize(
+    ("rules", "tokens"),
+    [
+        ({}, [321, 321, 321, 321]),
+        ({"temperature": 1.0}, [915, 127, 188, 124]),
+        ({"temperature": 0.5, "top_p": 0.9}, [519, 346, 223, 124]),
+        ({"temperature": 1.0, "top_k": 8}, [321, 568, 284, 642]),
+        ({"temperature": 1.5, "min_p": 0.25}, [915, 682, 188, 124]),
+        ({"temperature": 0.75, "top_k": 200, "top_p": 0.5, "min_p": 0.125}, [519, 346, 173, 124]),
+    ],
+)
+def test_choices_are_those_of_the_protocol_page(rules: dict[str, float], tokens: list[int]) -> None:
+    logits = np.array([7919 * token % 1000 / 125 for token in range(1000)], np.float32)
+    request = _core.SamplingRules(seed=0x0123456789ABCDEF, **rules)
+    sampler = _core.Sampler(1000)
+    assert [sampler.choose(logits, request, position) for position in (0, 1, 2, 1000)] == tokens
+
+
 def test_greedy_is_the_first_largest_logit() -> None:
     sampler = _core.Sampler(500)
     logits = np.zeros(512, np.float32)

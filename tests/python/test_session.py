@@ -8,7 +8,8 @@ import pytest
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
-from acespec_edge.session import Committed, EdgeSession, State, Welcomed
+from acespec_edge.session import Committed, EdgeSession, Welcomed
+from acespec_edge.session_state import State
 
 PROMPT = [1, 2, 3]
 
@@ -268,6 +269,24 @@ def test_a_fault_of_a_request_leaves_the_session_usable() -> None:
         session.receive(_core.encode(fault), 0.0)
     assert session.state is State.IDLE
     session.open(PROMPT, _core.SamplingRules(), stop_ids=[], max_tokens=1, at=0.0)
+
+
+def test_a_fault_of_a_cancelled_request_ends_it() -> None:
+    session = opened()
+    session.cancel()
+    event = take(session, _core.encode(_core.Fault(request=1, code=_core.FaultCode.busy, message="late")))
+    assert (event.tokens, event.finish) == ([], _core.Finish.cancelled)
+    assert session.state is State.IDLE
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_fault_of_a_request_that_does_not_run_is_a_peer_error(idle: bool) -> None:
+    session = opened(max_tokens=1)
+    if idle:
+        take(session, verdict(3, [10], finish=_core.Finish.length))
+    fault = _core.Fault(request=1 if idle else 2, code=_core.FaultCode.request, message="whose?")
+    with pytest.raises(PeerError, match="fault of request"):
+        session.receive(_core.encode(fault), 0.0)
 
 
 def test_another_protocol_version_is_refused() -> None:

@@ -106,6 +106,12 @@ def test_folder_facts(tmp_path: Path) -> None:
     assert (source.chat_template, source.bos_id) == ("other", 5)
 
 
+def test_a_folder_below_the_home_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save_folder(random_model("llama"), tmp_path / "my-model")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_source("~/my-model").origin == str(folder)
+
+
 def test_old_and_new_ways_to_write_rotary_scaling(tmp_path: Path) -> None:
     scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}  # fmt: skip
@@ -203,7 +209,6 @@ def test_gguf_weights_are_those_that_transformers_loads(tmp_path: Path, architec
         352,
     )
     assert (source.spec.qkv_bias, source.spec.qk_norm) == (architecture == "qwen2", architecture == "qwen3")
-    assert not source.spec.interleaved_rope
 
 
 def test_gguf_facts(tmp_path: Path) -> None:

@@ -173,7 +173,8 @@ def test_tls_is_always_verified(certificate: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "llm.example.com", "https://x/v1/spec", "ws://", "ws://h:99999/", "ws://h:x/"]
+    "url",
+    ["", "llm.example.com", "https://x/v1/spec", "ws://", "ws://h:99999/", "ws://h:x/", "ws://a..b/"],
 )
 def test_bad_addresses(url: str) -> None:
     with pytest.raises(UsageError, match="cloud is"):

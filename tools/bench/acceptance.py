@@ -42,8 +42,8 @@ def _measure(options: argparse.Namespace) -> int:
     prompts = {kind: rows[: options.prompts] for kind, rows in load_prompts(options.data).items()}
     settings = [(temperature, kind) for temperature in (0.0, 1.0) for kind in prompts]
     rows = []
+    loaded = load_pair(options.pair, round_ms=options.round_ms)
     with (
-        load_pair(options.pair, round_ms=options.round_ms) as loaded,
         EdgeRuntime(loaded.bundle, loaded.connector, draft_length=options.draft_length) as edge,
         command.progress(2 * sum(map(len, prompts.values()))) as advance,
     ):

@@ -49,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(options: argparse.Namespace) -> int:
     prompts = pick(load_prompts(options.data), options.prompts)
     started = time.monotonic()
-    with load_pair(options.pair) as loaded:
-        differences = _differences(loaded, prompts, options.tokens, options.draft_lengths)
+    differences = _differences(load_pair(options.pair), prompts, options.tokens, options.draft_lengths)
     report = _report(prompts, differences)
     report |= {
         "pair": options.pair,

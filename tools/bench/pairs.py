@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from filelock import FileLock
 
 from acespec_edge import models
 from acespec_edge.bundle import Bundle
@@ -13,6 +13,9 @@ from acespec_edge.errors import UsageError
 from acespec_edge.export.build import export_bundle
 from acespec_edge.export.sources import open_source
 from acespec_edge.transport import Connector
+
+_EXPORT_SECONDS = 600.0
+"""How long to wait for another process that exports the same bundle."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,17 @@ class Loaded:
 
 
 def bundle_of(pair: Pair) -> Bundle:
-    """The drafter's bundle, exported beside the cached models the first time."""
+    """The drafter's bundle, exported beside the cached models the first time; of two processes, by one."""
     folder = models.cache_folder().parent / "bundles" / f"{pair.drafter}-{pair.quant}"
-    try:
-        return Bundle.load(folder)
-    except UsageError:  # none yet, or one of another version
-        return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(folder.name + ".lock"), timeout=_EXPORT_SECONDS):
+        try:
+            return Bundle.load(folder)
+        except UsageError:  # none yet, or one of another version
+            return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
 
 
-@contextlib.contextmanager
-def load_pair(name: str, *, round_ms: float = 0.0) -> Iterator[Loaded]:
+def load_pair(name: str, *, round_ms: float = 0.0) -> Loaded:
     """Fetches, exports and loads what is not there yet; the target on one thread, in float32.
 
     `round_ms`: shortest time from a draft to its verdict, in place of a network.
@@ -67,4 +71,4 @@ def load_pair(name: str, *, round_ms: float = 0.0) -> Iterator[Loaded]:
     pair = PAIRS[name]
     bundle = bundle_of(pair)
     verifier = load_verifier(pair.target, device="cpu", dtype="float32", threads=1)
-    yield Loaded(bundle, verifier.model, lambda: connect(verifier, emulate_verify_ms=(round_ms, 0.0)))
+    return Loaded(bundle, verifier.model, lambda: connect(verifier, emulate_verify_ms=(round_ms, 0.0)))

@@ -56,12 +56,13 @@ def server(
             os.sched_setaffinity(process.pid, {core})
         try:
             found = answer.get(timeout=timeout)
+            why = f"ended with status {process.wait(_STOP_SECONDS)}" if found is None else ""
         except queue.Empty:
-            found = None
-        if found is None:
+            why = f"was not ready within {timeout:g} s"
+        if why:
             end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            name = Path(command[0]).name
-            raise LinkError(f"{name} was not ready within {timeout:g} s; the end of {log}:\n{end}")
+            raise LinkError(f"{Path(command[0]).name} {why}; the end of {log}:\n{end}")
+        assert found is not None
         yield found
     finally:
         process.terminate()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 TIE = 1e-4
 """Two best logits closer than this may change places when the same sum is done in another order."""
@@ -50,10 +51,9 @@ def greedy(
     tokens: list[int] = []
     leads: list[float] = []
     fed = torch.tensor([list(prompt)], device=model.device)
-    cache = None
+    cache = DynamicCache(config=model.config)
     while len(tokens) < max_tokens:
-        output = model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache = output.past_key_values
+        output = model(input_ids=fed, cache=cache, use_cache=True, logits_to_keep=1)
         best = output.logits[0, -1, :vocabulary].float().topk(2)
         tokens.append(int(best.indices[0]))
         leads.append(float(best.values[0] - best.values[1]))

@@ -43,25 +43,21 @@ std::size_t SlotRing::high_water() const noexcept {
   return 0;
 }
 
-std::optional<SlotRing::Grant> SlotRing::acquire(NodeId owner) {
-  Grant grant;
-  std::uint32_t slot = 0;
-  if (const auto unused = lowest_free()) {
-    slot = *unused;
-  } else if (oldest_ != kEnd) {
-    slot = oldest_;
-    grant.evicted = cells_[slot].owner;
-    release(KvSlot{slot});
-  } else {
+std::optional<KvSlot> SlotRing::acquire(NodeId owner) {
+  const auto slot = lowest_free();
+  if (!slot) {
     return std::nullopt;
   }
-  cells_[slot].state = SlotState::kEvictable;
-  cells_[slot].owner = owner;
-  used_[slot / kWord] |= bit_of(slot);
-  append(slot);
+  cells_[*slot].state = SlotState::kEvictable;
+  cells_[*slot].owner = owner;
+  used_[*slot / kWord] |= bit_of(*slot);
+  append(*slot);
   ++evictable_;
-  grant.slot = KvSlot{slot};
-  return grant;
+  return KvSlot{*slot};
+}
+
+std::optional<KvSlot> SlotRing::victim() const {
+  return oldest_ == kEnd ? std::nullopt : std::optional{KvSlot{oldest_}};
 }
 
 void SlotRing::release(KvSlot slot) {

@@ -20,20 +20,18 @@ enum class SlotState : std::uint8_t {
 /// follows it).
 ///
 /// Every slot is in exactly one state: free + evictable + pinned == capacity. Only pin() and unpin() move a
-/// slot between the evictable list and the pinned set, and acquire() evicts from the former alone, so a
-/// pinned slot cannot be lost. All memory is taken at construction. acquire() is O(capacity / 64) in the
-/// worst case, the rest O(1). Not thread-safe.
+/// slot between the evictable list and the pinned set, and victim() names one of the former alone, so a
+/// pinned slot cannot be lost.
+/// All memory is taken at construction. acquire() is O(capacity / 64) in the worst case, the rest O(1).
+/// Not thread-safe.
 class SlotRing {
  public:
-  struct Grant {
-    KvSlot slot;
-    std::optional<NodeId> evicted;  ///< the node that lost this slot
-  };
-
   explicit SlotRing(std::size_t capacity);
 
-  /// An evictable slot for `owner`, most recently used; nullopt when everything is pinned.
-  std::optional<Grant> acquire(NodeId owner);
+  /// An evictable slot for `owner`, most recently used; nullopt when none is free.
+  std::optional<KvSlot> acquire(NodeId owner);
+  /// The evictable slot least recently used, which is the next to release when room is needed.
+  [[nodiscard]] std::optional<KvSlot> victim() const;
   /// Back to free, from either state.
   void release(KvSlot slot);
   /// Evictable -> most recently used. Nothing for a pinned slot.

@@ -10,12 +10,12 @@ StateCache::StateCache(const CacheOptions& options)
       context_(options.slots, false),
       bytes_per_slot_(options.bytes_per_slot) {}
 
-std::optional<SlotRing::Grant> StateCache::acquire_context() {
-  const auto grant = ring_.acquire(NodeId{});
-  if (grant) {
-    commit(grant->slot);
+std::optional<KvSlot> StateCache::acquire_context() {
+  const auto slot = ring_.acquire(NodeId{});
+  if (slot) {
+    commit(*slot);
   }
-  return grant;
+  return slot;
 }
 
 void StateCache::commit(KvSlot slot) {

@@ -49,9 +49,9 @@ class StateCache {
  public:
   explicit StateCache(const CacheOptions& options);
 
-  std::optional<SlotRing::Grant> acquire(NodeId owner) { return ring_.acquire(owner); }
+  std::optional<KvSlot> acquire(NodeId owner) { return ring_.acquire(owner); }
   /// A slot for a committed token: pinned, without owner.
-  std::optional<SlotRing::Grant> acquire_context();
+  std::optional<KvSlot> acquire_context();
   /// A speculated node became a committed token: its slot stays, pinned and ownerless.
   void commit(KvSlot slot);
   void release(KvSlot slot);

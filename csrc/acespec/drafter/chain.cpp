@@ -39,6 +39,7 @@ void Drafter::drop_tree() {
 }
 
 std::vector<TokenId> Drafter::take_chain(std::size_t length) {
+  const Exclusive::Scope scope(busy_, "this drafter");
   if (!in_flight_.empty()) {
     throw UsageError("a chain is in flight; apply its verdict before taking another");
   }
@@ -56,6 +57,7 @@ std::vector<TokenId> Drafter::take_chain(std::size_t length) {
 }
 
 std::vector<std::uint16_t> Drafter::chain_weights() const {
+  const Exclusive::Scope scope(busy_, "this drafter");
   std::vector<std::uint16_t> weights;
   if (residual_) {
     for (const NodeId node : in_flight_) {
@@ -67,6 +69,7 @@ std::vector<std::uint16_t> Drafter::chain_weights() const {
 }
 
 std::optional<TokenId> Drafter::resample(std::size_t depth, const SparseRow& row) const {
+  const Exclusive::Scope scope(busy_, "this drafter");
   if (!residual_ || depth >= in_flight_.size()) {
     throw UsageError("token " + std::to_string(depth) + " of the chain is to be resampled; " +
                      (residual_ ? std::to_string(in_flight_.size()) + " are in flight"
@@ -82,6 +85,7 @@ std::optional<TokenId> Drafter::resample(std::size_t depth, const SparseRow& row
 }
 
 Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
+  const Exclusive::Scope scope(busy_, "this drafter");
   const auto start = std::chrono::steady_clock::now();
   if (committed_.empty()) {
     throw UsageError("apply_verdict() before begin()");
@@ -127,18 +131,11 @@ Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
       }
     }
     in_flight_.clear();
-    expanded_ = 0;
-    for (const NodeId node : tree_.live()) {
-      if (tree_[node].slot && node != tree_.root()) {
-        ++expanded_;
-      }
-    }
   } else {
     drop_tree();
     tree_.reset(committed_.back(), Position{static_cast<std::int32_t>(committed_.size() - 1)});
-    expanded_ = 0;
   }
-  recovery.ready = ready();
+  recovery.ready = tree_.chain_length();
   recovery.microseconds =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   return recovery;

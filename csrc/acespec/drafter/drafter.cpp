@@ -23,10 +23,9 @@ Position position_of(std::size_t index) {
   return Position{static_cast<std::int32_t>(index)};
 }
 
-std::size_t tree_capacity(const Engine& engine, const DrafterOptions& options) {
-  // Between two verdicts at most max_nodes nodes are expanded on top of what the last verdict kept, which is
-  // no more.
-  return 1 + options.candidates * (2 * options.max_nodes + engine.max_rows() + 1);
+// Every expanded node, the root among them, has at most `candidates` children.
+std::size_t tree_capacity(const DrafterOptions& options) {
+  return 1 + options.candidates * (options.max_nodes + 1);
 }
 
 const Engine& checked(const std::shared_ptr<Engine>& engine, const DrafterOptions& options) {
@@ -58,8 +57,9 @@ Drafter::Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options)
     : engine_(std::move(engine)),
       options_(options),
       limit_(std::min(options.context, checked(engine_, options).info().max_positions)),
-      cache_({engine_->info().slots, engine_->info().bytes_per_slot, tree_capacity(*engine_, options)}),
-      tree_(tree_capacity(*engine_, options)),
+      ownership_(engine_->owner, "this engine"),
+      cache_({engine_->info().slots, engine_->info().bytes_per_slot, tree_capacity(options)}),
+      tree_(tree_capacity(options)),
       bias_(engine_->info().slots, engine_->max_rows()),
       sampler_(engine_->info().vocabulary) {
   const std::size_t rows = engine_->max_rows();
@@ -88,6 +88,7 @@ void Drafter::check_tokens(std::span<const TokenId> tokens) const {
 
 std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules,
                            std::span<const TokenId> stop_ids, bool residual) {
+  const Exclusive::Scope scope(busy_, "this drafter");
   if (prompt.empty()) {
     throw UsageError("the prompt is empty; at least one token is needed");
   }
@@ -120,12 +121,12 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
     likeliest_.resize(std::min(sampler_.vocabulary(), QuantisedDistribution::kMostTokens));
   }
   stop_ids_.assign(stop_ids.begin(), stop_ids.end());
-  expanded_ = 0;
   tree_.reset(committed_.back(), position_of(committed_.size() - 1));
   return shared;
 }
 
 StepReport Drafter::step(std::size_t width, bool extend) {
+  const Exclusive::Scope scope(busy_, "this drafter");
   if (committed_.empty()) {
     throw UsageError("step() before begin()");
   }
@@ -133,7 +134,12 @@ StepReport Drafter::step(std::size_t width, bool extend) {
     throw UsageError("width is " + std::to_string(width) + "; the engine takes 1 to " +
                      std::to_string(engine_->max_rows()) + " nodes in one forward");
   }
-  return pending() > 0 ? feed() : expand(width, extend);
+  try {
+    return pending() > 0 ? feed() : expand(width, extend);
+  } catch (...) {
+    abandon();
+    throw;
+  }
 }
 
 std::size_t Drafter::visible() const {
@@ -160,35 +166,50 @@ StepReport Drafter::feed() {
   slots_.clear();
   for (std::size_t index = first; index < first + count; ++index) {
     // The context fits the ring by construction, and nothing else is alive while tokens are pending.
-    const auto grant = cache_.acquire_context();
+    context_slots_.push_back(*cache_.acquire_context());
     tokens_.push_back(committed_[index]);
     positions_.push_back(position_of(index));
-    slots_.push_back(grant->slot);
+    slots_.push_back(context_slots_.back());
   }
   bias_.begin(visible());
   for (const KvSlot slot : slots_) {
     bias_.show(slot);
     bias_.add_context_row();
   }
-  try {
-    const std::uint32_t last = static_cast<std::uint32_t>(count - 1);
-    const auto logits = forward({&last, 1}, report);
-    if (count == pending()) {
-      tree_.expand(tree_.root(), slots_.back());
-      grow_candidates(tree_.root(), logits);
-    }
-  } catch (...) {
-    for (const KvSlot slot : slots_) {
-      bias_.hide(slot);
-      cache_.release(slot);
-    }
-    forget_draw(tree_.root());
-    tree_.reset(committed_.back(), position_of(committed_.size() - 1));
-    cache_.unlink_all();
-    throw;
+  const auto last = static_cast<std::uint32_t>(count - 1);
+  const auto logits = forward({&last, 1}, report);
+  if (pending() == 0) {
+    tree_.expand(tree_.root(), slots_.back());
+    grow_candidates(tree_.root(), logits);
   }
-  context_slots_.insert(context_slots_.end(), slots_.begin(), slots_.end());
   return report;
+}
+
+// After a fault nothing in the ring can be trusted: a NaN among the keys shows through every mask.
+void Drafter::abandon() {
+  for (const Row& row : batch_) {
+    if (!tree_[row.node].slot) {
+      cache_.release(row.slot);
+    }
+  }
+  batch_.clear();
+  drop_tree();
+  for (const KvSlot slot : context_slots_) {
+    bias_.hide(slot);
+    cache_.release(slot);
+  }
+  context_slots_.clear();
+  tree_.reset(committed_.back(), position_of(committed_.size() - 1));
+  engine_->clear();
+}
+
+std::size_t Drafter::held() const noexcept {
+  return cache_.ring().evictable() + cache_.ring().pinned() - context_slots_.size();
+}
+
+std::size_t Drafter::ready() const {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  return tree_.chain_length();
 }
 
 }  // namespace acespec

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "acespec/base/exclusive.h"
 #include "acespec/base/ids.h"
 #include "acespec/cache/state_cache.h"
 #include "acespec/drafter/reports.h"
@@ -35,11 +36,14 @@ using MaskSource = std::function<std::span<const std::uint32_t>(std::span<const 
 /// eviction takes leaves. apply_verdict() does one lookup a token and drops what no longer descends: its cost
 /// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction;
 /// what a request's rules need, at begin(); in residual mode every expanded node has a distribution of its
-/// own. Not thread-safe; step() is the only call that runs the model.
+/// own. One thread at a time: a call that comes while another runs gets a UsageError.
 class Drafter {
  public:
-  /// Throws UsageError when the engine's ring does not hold the context and at least 16 branch slots.
+  /// Throws UsageError when the engine's ring does not hold the context and at least 16 branch slots, and
+  /// when another drafter uses the engine.
   Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options);
+  Drafter(const Drafter&) = delete;
+  Drafter& operator=(const Drafter&) = delete;
 
   /// Starts a request. Keys and values of the longest prefix shared with the last one are kept; returns its
   /// length. Nothing is drafted below a stop id. `residual`: the main chain is drawn from the drafter's own
@@ -55,12 +59,13 @@ class Drafter {
 
   /// One forward. While committed tokens lack keys and values it feeds those; then it expands up to `width`
   /// nodes: the tip of the main chain first when `extend` (exhausted when it cannot be), otherwise the
-  /// likeliest first. Throws EngineError, after which the state is as before the call; NoTokenError is one,
-  /// for rules that leave nothing after the committed tokens.
+  /// likeliest first. Throws EngineError (NoTokenError is one, for rules that leave nothing after the
+  /// committed tokens); the drafter then holds no keys and values, and the next step feeds the committed
+  /// tokens anew.
   StepReport step(std::size_t width, bool extend);
 
   /// Drafted tokens on the main chain from the root.
-  [[nodiscard]] std::size_t ready() const { return tree_.chain_length(); }
+  [[nodiscard]] std::size_t ready() const;
 
   /// The first `length` tokens of the main chain (fewer if fewer are ready); their state is pinned until the
   /// next verdict, which must have come before a second chain is taken (UsageError).
@@ -96,7 +101,7 @@ class Drafter {
   StepReport feed();
   StepReport expand(std::size_t width, bool extend);
   void choose(std::size_t width, bool extend);
-  void reserve();
+  void reserve(bool extend);
   void grow_candidates(NodeId node, std::span<const float> logits);
   void grow_likeliest(NodeId node, std::span<const float> row);
   void grow_drawn(NodeId node, std::span<const float> row);
@@ -107,15 +112,19 @@ class Drafter {
   void forget(NodeId node);
   void forget_draw(NodeId node);
   void drop_tree();
-  void evict(const SlotRing::Grant& grant);
+  bool make_room(NodeId node, bool insist);
+  void abandon();
+  [[nodiscard]] std::size_t held() const noexcept;
   void check_tokens(std::span<const TokenId> tokens) const;
   std::span<const float> forward(std::span<const std::uint32_t> rows, StepReport& report);
   [[nodiscard]] std::size_t visible() const;
   [[nodiscard]] std::size_t pending() const noexcept { return committed_.size() - context_slots_.size(); }
 
+  mutable Exclusive busy_;
   std::shared_ptr<Engine> engine_;
   DrafterOptions options_;
-  std::size_t limit_;  // positions that exist: the context, or the model's if shorter
+  std::size_t limit_;           // positions that exist: the context, or the model's if shorter
+  Exclusive::Scope ownership_;  // of the engine: two drafters would overwrite each other's ring
   StateCache cache_;
   TokenTree tree_;
   AttentionBias bias_;
@@ -130,7 +139,6 @@ class Drafter {
   std::vector<TokenId> committed_;
   std::vector<KvSlot> context_slots_;  // of the first committed tokens, in order
   std::vector<NodeId> in_flight_;
-  std::size_t expanded_ = 0;  // nodes since the last verdict
 
   // Scratch of one step.
   std::vector<NodeId> chosen_;

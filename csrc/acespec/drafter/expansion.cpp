@@ -17,9 +17,6 @@ void Drafter::choose(std::size_t width, bool extend) {
     }
     chosen_.push_back(tip);
   }
-  if (expanded_ >= options_.max_nodes) {
-    return;
-  }
   const std::size_t taken = chosen_.size();
   chosen_.resize(width);
   const std::size_t found = tree_.frontier(std::span(chosen_).subspan(taken), options_.floor, limit);
@@ -32,17 +29,31 @@ void Drafter::choose(std::size_t width, bool extend) {
   }
 }
 
-void Drafter::evict(const SlotRing::Grant& grant) {
-  if (grant.evicted) {
-    tree_.collapse(*grant.evicted, [this](NodeId node) { forget(node); });
-    forget_draw(*grant.evicted);
+// Whether a slot is free for `node`, after an eviction if need be: a branch makes room only for a likelier
+// one, or for the main chain when `insist`. Likelier ones replacing others, the tree only gets better, and
+// the exchange comes to an end.
+bool Drafter::make_room(NodeId node, bool insist) {
+  if (held() < options_.max_nodes && cache_.ring().free() > 0) {
+    return true;
   }
+  const auto victim = cache_.ring().victim();
+  if (!victim) {
+    return false;
+  }
+  const NodeId owner = cache_.ring().owner(*victim);
+  if (!insist && tree_[owner].log_weight >= tree_[node].log_weight) {
+    return false;
+  }
+  tree_.collapse(owner, [this](NodeId dropped) { forget(dropped); });
+  forget_draw(owner);
+  cache_.release(*victim);
+  return true;
 }
 
 // Takes slots for the chosen nodes. Parents are touched first, and slots stay pinned until the forward is
-// over, so that a full ring evicts other branches first. When even that is not enough a chosen node can lose
+// over, so that room is made among other branches first. When even that is not enough a chosen node can lose
 // its parent: it is then dropped from the tree, and from the batch.
-void Drafter::reserve() {
+void Drafter::reserve(bool extend) {
   batch_.clear();
   for (const NodeId node : chosen_) {
     touch_ancestors(node);
@@ -51,13 +62,14 @@ void Drafter::reserve() {
     if (!tree_[node].live) {
       continue;
     }
-    const auto grant = cache_.acquire(node);
-    if (!grant) {
+    if (!make_room(node, extend && node == chosen_.front())) {
       break;
     }
-    evict(*grant);
-    cache_.pin(grant->slot);
-    batch_.push_back({node, grant->slot});
+    if (tree_[node].live) {
+      const KvSlot slot = *cache_.acquire(node);
+      cache_.pin(slot);
+      batch_.push_back({node, slot});
+    }
   }
   std::erase_if(batch_, [this](const Row& row) {
     const bool gone = !tree_[row.node].live;
@@ -75,7 +87,7 @@ StepReport Drafter::expand(std::size_t width, bool extend) {
                        " committed ones");
   }
   choose(width, extend);
-  reserve();
+  reserve(extend);
   if (batch_.empty()) {
     report.exhausted = true;
     return report;
@@ -90,24 +102,19 @@ StepReport Drafter::expand(std::size_t width, bool extend) {
     slots_.push_back(row.slot);
     bias_.add_node_row(tree_, row.node, row.slot);
   }
-  std::size_t done = 0;
-  try {
-    const auto logits = forward(std::span(all_rows_).first(batch_.size()), report);
-    const std::size_t columns = engine_->info().logits_width;
-    for (; done < batch_.size(); ++done) {
-      const Row& row = batch_[done];
-      grow_candidates(row.node, logits.subspan(done * columns, columns));
-      tree_.expand(row.node, row.slot);
-      cache_.unpin(row.slot);
-      touch_ancestors(row.node);
+  const auto logits = forward(std::span(all_rows_).first(batch_.size()), report);
+  const std::size_t columns = engine_->info().logits_width;
+  for (std::size_t row = 0; row < batch_.size(); ++row) {
+    const auto [node, slot] = batch_[row];
+    grow_candidates(node, logits.subspan(row * columns, columns));
+    tree_.expand(node, slot);
+    // A node in flight stays pinned: its verdict must find it.
+    if (std::ranges::find(in_flight_, node) == in_flight_.end()) {
+      cache_.unpin(slot);
     }
-  } catch (...) {
-    for (; done < batch_.size(); ++done) {
-      cache_.release(batch_[done].slot);
-    }
-    throw;
+    touch_ancestors(node);
   }
-  expanded_ += batch_.size();
+  batch_.clear();
   return report;
 }
 

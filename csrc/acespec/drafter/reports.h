@@ -13,7 +13,7 @@ struct DrafterOptions {
   std::size_t context =
       2048;  ///< committed tokens the drafter can hold; the engine's other slots are for branches
   std::size_t candidates = 4;   ///< children grown under an expanded node
-  std::size_t max_nodes = 256;  ///< nodes expanded between two verdicts, at most
+  std::size_t max_nodes = 256;  ///< expanded nodes held at a time, at most
   /// Temperature that turns the drafter's scores into the estimated probability that the target takes a
   /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
   float sharpness = 0.7F;

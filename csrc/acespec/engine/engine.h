@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "acespec/base/exclusive.h"
 #include "acespec/base/ids.h"
 
 namespace acespec {
@@ -53,6 +54,12 @@ class Engine {
   /// Returns logits [R, logits_width], valid until the next call. Throws UsageError on a broken invariant
   /// that can be checked cheaply (sizes, ranges), EngineError when the runtime fails.
   virtual std::span<const float> forward(const Forward& batch) = 0;
+
+  /// Forgets every key and value. Needed after a forward that produced numbers no bias can hide (NaN, Inf).
+  virtual void clear() = 0;
+
+  /// Held by the one user whose idea of the ring's content counts; a second one gets a UsageError.
+  Exclusive owner;
 };
 
 }  // namespace acespec

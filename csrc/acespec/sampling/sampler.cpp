@@ -151,6 +151,7 @@ std::size_t Sampler::rank_greedy(const LogitRow& row, std::span<Candidate> out) 
 
 std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& rules, Position position,
                           std::span<Candidate> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
   const LogitRow row = checked(logits, rules);
   if (position.value() < 0) {
     throw UsageError("position is " + std::to_string(position.value()) + "; it must be at least 0");
@@ -185,6 +186,7 @@ std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& ru
 
 std::size_t Sampler::likeliest(std::span<const float> logits, const SamplingRules& rules,
                                std::span<Candidate> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
   const LogitRow row = checked(logits, rules);
   if (rules.greedy()) {
     return rank_greedy(row, out);
@@ -210,6 +212,7 @@ std::size_t Sampler::likeliest(std::span<const float> logits, const SamplingRule
 }
 
 void Sampler::probabilities(std::span<const float> logits, const SamplingRules& rules, std::span<float> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
   if (out.size() != vocabulary_) {
     throw UsageError("out has " + std::to_string(out.size()) + " entries; the vocabulary has " +
                      std::to_string(vocabulary_));

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "acespec/base/exclusive.h"
 #include "acespec/base/ids.h"
 #include "acespec/sampling/best_list.h"
 #include "acespec/sampling/rules.h"
@@ -25,7 +26,8 @@ struct Candidate {
 /// `argmax_x log p(x) + G(seed, position, x)`, and the rest follow in the order in which they are likely to
 /// be the peer's choice. Ties go to the lower token id, so that greedy is a function of the logits alone.
 ///
-/// Owns scratch memory for one vocabulary, taken at construction. Not thread-safe; rank() allocates nothing.
+/// Owns scratch memory for one vocabulary, taken at construction. One thread at a time (another gets a
+/// UsageError); rank() allocates nothing.
 class Sampler {
  public:
   /// `vocabulary`: number of drawable ids. Logit rows may be longer (padded vocabularies); the rest is never
@@ -59,6 +61,7 @@ class Sampler {
   void rank_all(const LogitRow& row, const SamplingRules& rules, Position position);
   void rank_kept(const SamplingRules& rules, Position position);
 
+  Exclusive busy_;
   std::size_t vocabulary_;
   std::vector<float> tile_max_;
   std::vector<Scored> kept_;

@@ -9,10 +9,10 @@ namespace acespec::wire {
 std::uint8_t width_of(std::span<const TokenId> tokens) noexcept {
   std::uint8_t width = 2;
   for (const TokenId token : tokens) {
-    if (token.value() >= 1 << 24) {
+    if (token.value() >= 0x1000000) {
       return 4;
     }
-    if (token.value() >= 1 << 16) {
+    if (token.value() >= 0x10000) {
       width = 3;
     }
   }

@@ -19,8 +19,8 @@ from rich.progress import (
 
 @contextmanager
 def download_bar(label: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields the function that hears bytes done and bytes in all. Draws on stderr, and nothing unless
-    `shown`.
+    """Yields the function that hears bytes done and bytes in all. Draws on stderr when that
+    is a terminal, and nothing unless `shown`.
 
     The line appears with the first byte, so that nothing is shown when nothing had to be fetched.
     """
@@ -50,4 +50,5 @@ def fraction_bar(label: str, *, shown: bool = True) -> Iterator[Callable[[str, f
 
 def _bar(amount: ProgressColumn, shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not (shown and console.is_terminal))

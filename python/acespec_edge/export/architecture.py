@@ -55,8 +55,7 @@ class ModelSpec:
     """A decoder-only transformer: RMS norms before attention and a gated SiLU MLP, rotary positions, grouped
     heads.
 
-    Query and key rows come in rotate-half order (Hugging Face), unless `interleaved_rope`: then neighbouring
-    rows of a head form the rotated pairs (the order of GGUF files of architecture "llama").
+    Query and key rows are in rotate-half order: rows i and i + head_dim / 2 of a head turn together.
     """
 
     architecture: str
@@ -74,7 +73,6 @@ class ModelSpec:
     tied_head: bool
     qkv_bias: bool = False
     qk_norm: bool = False
-    interleaved_rope: bool = False
     rope_scaling: Llama3Scaling | None = None
     rope_factors: tuple[float, ...] | None = None  # head_dim / 2 divisors of the frequencies
 

@@ -1,4 +1,4 @@
-"""How a decoder's operations are spelled: in standard ONNX operators, or in ONNX Runtime's own for CPUs."""
+"""The products with a decoder's weights, in standard ONNX operators or in ONNX Runtime's own for few bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACCURACY_INT8 = 4  # MatMulNBits: activations are quantised to int8 per block, 
 
 
 class Operators(Protocol):
-    """The operations with more than one spelling.
+    """The operations that read the large weights: where graphs of floats and of few bits differ.
 
     Activations are float32 [1, T, width]; every method names its output `out` and returns it.
     """
@@ -38,23 +38,12 @@ class Operators(Protocol):
         """Logits: [R, hidden] -> [R, logits_width]."""
         ...
 
-    def norm(self, x: str, out: str, gain: Floats) -> str:
-        """RMS norm over the last axis, times `gain`."""
-        ...
-
-    def add_norm(self, x: str, residual: str, out: str, gain: Floats) -> tuple[str, str]:
-        """The norm of x + residual, and x + residual itself."""
-        ...
-
-    def silu(self, x: str, out: str) -> str: ...
-
 
 class StandardOperators:
     """Float32 weights and standard operators only: runs anywhere, and exact up to rounding."""
 
-    def __init__(self, graph: GraphWriter, rms_eps: float) -> None:
+    def __init__(self, graph: GraphWriter) -> None:
         self._graph = graph
-        self._eps = rms_eps
         self._tied = False
 
     def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
@@ -79,94 +68,56 @@ class StandardOperators:
         table = "embed.weight" if self._tied else "head.weight"
         return self._graph.node("Gemm", [x, table], out, transB=1)
 
-    def norm(self, x: str, out: str, gain: Floats) -> str:
-        scale = self._graph.constant(f"{out}.gain", gain)
-        return self._graph.node("RMSNormalization", [x, scale], out, axis=-1, epsilon=self._eps)
-
-    def add_norm(self, x: str, residual: str, out: str, gain: Floats) -> tuple[str, str]:
-        total = self._graph.node("Add", [x, residual], f"{out}.sum")
-        return self.norm(total, out, gain), total
-
-    def silu(self, x: str, out: str) -> str:
-        gate = self._graph.node("Sigmoid", [x], f"{out}.sigmoid")
-        return self._graph.node("Mul", [x, gate], out)
-
 
 @dataclass(frozen=True)
 class Precision:
     """Bits of the weights by use (4 or 8), and how many of a row share a scale and a zero point."""
 
-    layer_bits: int
-    head_bits: int
-    embed_bits: int
+    layers: int
+    tables: int  # the embedding and the head
     block: int
 
 
 class CpuOperators:
-    """Weights in blocks of few bits, and the operators of ONNX Runtime's CPU provider for them."""
+    """Weights in blocks of few bits, and the operators of ONNX Runtime for them."""
 
-    def __init__(self, graph: GraphWriter, rms_eps: float, precision: Precision) -> None:
+    def __init__(self, graph: GraphWriter, precision: Precision) -> None:
         self._graph = graph
-        self._eps = rms_eps
         self._precision = precision
         self._hidden = self._width = 0
         self._table = ""
 
     def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
-        self._constants(out, weight, self._precision.layer_bits)
-        return self._product(x, out, out, weight.shape, self._precision.layer_bits, bias)
+        bits = self._precision.layers
+        self._constants(out, weight, bits)
+        return self._product(x, out, out, weight.shape, bits, bias)
 
     def embed_and_head(self, embed: Floats, head: Floats | None) -> None:
         self._width, self._hidden = embed.shape
-        precision = self._precision
-        self._constants("head", embed if head is None else head, precision.head_bits)
-        if head is None and precision.head_bits == precision.embed_bits:
-            # Bytes are shared: only the shape of the codes differs between the two operators.
-            blocks = -(-self._hidden // precision.block)
-            shape = (self._width, blocks * precision.block * precision.embed_bits // 8)
-            self._graph.reshaped_constant("embed.codes", "head.codes", shape)
-            self._table = "head"
-        else:
-            table = quantize_blocks(embed, precision.embed_bits, precision.block)
-            self._graph.constant("embed.codes", table.packed.reshape(table.rows, -1))
-            self._graph.constant("embed.scales", table.scales)
-            self._graph.constant("embed.zeros", table.zero_points)
-            self._table = "embed"
+        bits, block = self._precision.tables, self._precision.block
+        self._constants("head", embed if head is None else head, bits)
+        # The two operators want other shapes of the same bytes, which a tied embedding and the head share.
+        self._table = "head" if head is None else "embed"
+        if head is not None:
+            self._constants("embed", embed, bits)
+        row = -(-self._hidden // block) * block * bits // 8
+        self._graph.reshaped_constant("embed.rows", f"{self._table}.codes", (self._width, row))
 
     def embed(self, ids: str, out: str) -> str:
         precision, table = self._precision, self._table
         return self._graph.node(
             "GatherBlockQuantized",
-            ["embed.codes", ids, f"{table}.scales", f"{table}.zeros"],
+            ["embed.rows", ids, f"{table}.scales", f"{table}.zeros"],
             out,
             domain=CONTRIB,
-            bits=precision.embed_bits,
+            bits=precision.tables,
             block_size=precision.block,
             gather_axis=0,
             quantize_axis=1,
         )
 
     def head(self, x: str, out: str) -> str:
-        return self._product(x, out, "head", (self._width, self._hidden), self._precision.head_bits, None)
-
-    def norm(self, x: str, out: str, gain: Floats) -> str:
-        scale = self._graph.constant(f"{out}.gain", gain)
-        return self._graph.node("SimplifiedLayerNormalization", [x, scale], out, axis=-1, epsilon=self._eps)
-
-    def add_norm(self, x: str, residual: str, out: str, gain: Floats) -> tuple[str, str]:
-        scale = self._graph.constant(f"{out}.gain", gain)
-        total = f"{out}.sum"
-        self._graph.node(
-            "SkipSimplifiedLayerNormalization",
-            [x, residual, scale],
-            [out, "", "", total],
-            domain=CONTRIB,
-            epsilon=self._eps,
-        )
-        return out, total
-
-    def silu(self, x: str, out: str) -> str:
-        return self._graph.node("QuickGelu", [x], out, domain=CONTRIB, alpha=1.0)
+        return self._product(x, out, "head", (self._width, self._hidden), self._precision.tables, None)
 
     def _constants(self, name: str, weight: Floats, bits: int) -> None:
         blocks = quantize_blocks(weight, bits, self._precision.block)

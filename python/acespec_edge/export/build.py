@@ -27,8 +27,8 @@ WEIGHTS = f"{MODEL}.data"
 
 # The head decides between close candidates and pays for 8 bits; docs/engine.md has the measurements.
 _PRECISIONS = {
-    "int4": Precision(layer_bits=4, head_bits=8, embed_bits=8, block=32),
-    "int8": Precision(layer_bits=8, head_bits=8, embed_bits=8, block=32),
+    "int4": Precision(layers=4, tables=8, block=32),
+    "int8": Precision(layers=8, tables=8, block=32),
 }
 
 
@@ -75,10 +75,9 @@ def _write_model(source: Source, folder: Path, quant: str, progress: Progress) -
     weights = WeightFile(folder / WEIGHTS)
     try:
         graph = GraphWriter(weights)
-        eps = source.spec.rms_eps
-        operators: Operators = StandardOperators(graph, eps)
+        operators: Operators = StandardOperators(graph)
         if quant != "fp32":
-            operators = CpuOperators(graph, eps, _PRECISIONS[quant])
+            operators = CpuOperators(graph, _PRECISIONS[quant])
         DecoderGraph(source, graph, operators).write(progress)
     finally:
         weights.close()

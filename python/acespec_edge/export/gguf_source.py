@@ -13,6 +13,7 @@ from acespec_edge.export import architecture as arch
 from acespec_edge.export.architecture import ModelSpec, layer_tensor
 from acespec_edge.export.gguf_file import GgufFile
 from acespec_edge.export.gguf_tokenizer import read_tokenizer
+from acespec_edge.export.rotary import half_order
 
 _OUTSIDE = {
     arch.EMBED: "token_embd.weight",
@@ -35,6 +36,8 @@ _LAYER = {
     arch.UP: "ffn_up.weight",
     arch.DOWN: "ffn_down.weight",
 }
+# What files of architecture "llama" hold with the rows that turn together side by side.
+_ROTATED = (arch.Q, arch.K, arch.Q_BIAS, arch.K_BIAS)
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
@@ -71,10 +74,8 @@ class GgufSource:
         except KeyError:
             raise UsageError(f"{self._file.path}: the file has no tensor for {name!r}") from None
         part = name.rpartition(".")[2]
-        if self._prefix == "llama" and part in (arch.Q, arch.Q_BIAS):
-            return _rotate_half_rows(values, self.spec.heads)
-        if self._prefix == "llama" and part in (arch.K, arch.K_BIAS):
-            return _rotate_half_rows(values, self.spec.kv_heads)
+        if self._prefix == "llama" and part in _ROTATED:
+            return half_order(values, self.spec.head_dim)
         return values
 
     def _read_spec(self, vocabulary: int) -> ModelSpec:
@@ -143,11 +144,3 @@ class GgufSource:
             raise UsageError(
                 f"{self._file.path}: {self._prefix}.{key} is {value!r}; only {wanted!r} is supported"
             )
-
-
-def _rotate_half_rows(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Undoes llama.cpp's row order for architecture "llama": there rows 2i and 2i + 1 of a head turn
-    together, here
-    rows i and i + size / 2 do."""
-    pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, *values.shape[1:])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

@@ -19,7 +19,7 @@ from acespec_edge.export import architecture as names
 from acespec_edge.export.architecture import ModelSpec, Source, layer_tensor
 from acespec_edge.export.blocks import Operators
 from acespec_edge.export.ops import GraphWriter
-from acespec_edge.export.rotary import half_order, rotary_frequencies
+from acespec_edge.export.rotary import rotary_frequencies
 
 Progress = Callable[[str, float], None]
 
@@ -53,7 +53,7 @@ class DecoderGraph:
         for layer in range(spec.layers):
             progress(f"layer {layer + 1} of {spec.layers}", (layer + 1) / (spec.layers + 2))
             x, residual = self._layer(layer, x, residual)
-        final, _ = operators.add_norm(x, residual, "final_norm", self._tensor(names.FINAL_NORM))
+        final, _ = self._add_norm(x, residual, "final_norm", self._tensor(names.FINAL_NORM))
         operators.head(final, "logits")
         self._outputs()
 
@@ -104,17 +104,16 @@ class DecoderGraph:
         operators, prefix = self._operators, f"l{layer}"
         gain = self._layer_tensor(layer, names.ATTN_NORM)
         if residual:
-            normed, stream = operators.add_norm(x, residual, f"{prefix}.attn_norm", gain)
+            normed, stream = self._add_norm(x, residual, f"{prefix}.attn_norm", gain)
         else:
-            normed, stream = operators.norm(x, f"{prefix}.attn_norm", gain), x
+            normed, stream = self._norm(x, f"{prefix}.attn_norm", gain), x
         attended = self._attention(layer, normed)
         if layer == self._spec.layers - 1:
             attended, stream = self._wanted_rows(attended, prefix), self._wanted_rows(stream, prefix)
-        projected = operators.matmul(
-            attended, f"{prefix}.attn_out", self._folded(self._layer_tensor(layer, names.O).T).T
-        )
+        weight = self._folded(self._layer_tensor(layer, names.O).T).T
+        projected = operators.matmul(attended, f"{prefix}.attn_out", weight)
         gain = self._layer_tensor(layer, names.MLP_NORM)
-        normed, stream = operators.add_norm(projected, stream, f"{prefix}.mlp_norm", gain)
+        normed, stream = self._add_norm(projected, stream, f"{prefix}.mlp_norm", gain)
         return self._mlp(layer, normed), stream
 
     def _wanted_rows(self, x: str, prefix: str) -> str:
@@ -124,14 +123,15 @@ class DecoderGraph:
     def _attention(self, layer: int, x: str) -> str:
         spec, graph, operators, prefix = self._spec, self._graph, self._operators, f"l{layer}"
         weights = [
-            self._rotated(layer, names.Q),
-            self._rotated(layer, names.K),
+            self._folded(self._layer_tensor(layer, names.Q)),
+            self._layer_tensor(layer, names.K),
             self._layer_tensor(layer, names.V),
         ]
         bias = None
         if spec.qkv_bias:
             bias = np.concatenate([
-                self._rotated(layer, names.Q_BIAS), self._rotated(layer, names.K_BIAS),
+                self._folded(self._layer_tensor(layer, names.Q_BIAS)),
+                self._layer_tensor(layer, names.K_BIAS),
                 self._layer_tensor(layer, names.V_BIAS),
             ])  # fmt: skip
         operators.matmul(x, f"{prefix}.qkv", np.concatenate(weights), bias)
@@ -141,8 +141,8 @@ class DecoderGraph:
         )
         q, k, v = parts
         if spec.qk_norm:
-            q = self._head_norm(q, spec.heads, self._rotated(layer, names.Q_NORM))
-            k = self._head_norm(k, spec.kv_heads, self._rotated(layer, names.K_NORM))
+            q = self._head_norm(q, spec.heads, self._layer_tensor(layer, names.Q_NORM))
+            k = self._head_norm(k, spec.kv_heads, self._layer_tensor(layer, names.K_NORM))
         q = self._rotate(q, spec.heads)
         k = self._rotate(k, spec.kv_heads)
         keys = self._write("k", layer, k)
@@ -167,7 +167,7 @@ class DecoderGraph:
         """RMS norm of each head on its own."""
         graph, size = self._graph, self._spec.head_dim
         split = graph.node("Reshape", [x, graph.ints(0, 0, heads, size)], f"{x}.heads")
-        normed = self._operators.norm(split, f"{x}.normed", gain)
+        normed = self._norm(split, f"{x}.normed", gain)
         return graph.node("Reshape", [normed, graph.ints(0, 0, heads * size)], f"{x}.joined")
 
     def _rotate(self, x: str, heads: int) -> str:
@@ -188,16 +188,25 @@ class DecoderGraph:
         operators.matmul(x, f"{prefix}.gate_up", weight)
         gate, up = f"{prefix}.gate", f"{prefix}.up"
         graph.node("Split", [f"{prefix}.gate_up"], [gate, up], axis=-1, num_outputs=2)
-        active = operators.silu(gate, f"{prefix}.active")
+        active = self._silu(gate, f"{prefix}.active")
         product = graph.node("Mul", [active, up], f"{prefix}.gated")
-        return operators.matmul(product, f"{prefix}.mlp_out", self._layer_tensor(layer, names.DOWN))
+        weight = self._layer_tensor(layer, names.DOWN)
+        return operators.matmul(product, f"{prefix}.mlp_out", weight)
 
-    def _rotated(self, layer: int, name: str) -> NDArray[np.float32]:
-        """A query or key tensor with its rows in rotate-half order, queries folded."""
-        tensor = self._layer_tensor(layer, name)
-        if self._spec.interleaved_rope:
-            tensor = half_order(tensor, self._spec.head_dim)
-        return self._folded(tensor) if name in (names.Q, names.Q_BIAS) else tensor
+    def _norm(self, x: str, out: str, gain: NDArray[np.float32]) -> str:
+        """RMS norm over the last axis, times `gain`."""
+        scale = self._graph.constant(f"{out}.gain", gain)
+        epsilon = self._spec.rms_eps
+        return self._graph.node("RMSNormalization", [x, scale], out, axis=-1, epsilon=epsilon)
+
+    def _add_norm(self, x: str, residual: str, out: str, gain: NDArray[np.float32]) -> tuple[str, str]:
+        """The norm of x + residual, and x + residual itself."""
+        total = self._graph.node("Add", [x, residual], f"{out}.sum")
+        return self._norm(total, out, gain), total
+
+    def _silu(self, x: str, out: str) -> str:
+        gate = self._graph.node("Sigmoid", [x], f"{out}.sigmoid")
+        return self._graph.node("Mul", [x, gate], out)
 
     def _folded(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
         """Reorders the query heads (first axis) from [kv_heads, group] to [group, kv_heads]."""

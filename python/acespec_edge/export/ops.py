@@ -107,10 +107,10 @@ class GraphWriter:
         return first
 
     def model(self, name: str) -> onnx.ModelProto:
-        """The finished model; `name` is only for readers."""
-        graph = helper.make_graph(
-            self._nodes, name, self._inputs, self._outputs, list(self._constants.values())
-        )
+        """The finished model, less constants that no node reads; `name` is only for readers."""
+        read = {entry for node in self._nodes for entry in node.input}
+        constants = [tensor for tensor in self._constants.values() if tensor.name in read]
+        graph = helper.make_graph(self._nodes, name, self._inputs, self._outputs, constants)
         domains = [helper.make_opsetid("", OPSET)]
         if any(node.domain == CONTRIB for node in self._nodes):
             domains.append(helper.make_opsetid(CONTRIB, 1))

@@ -23,6 +23,6 @@ def open_source(source: str | Path, *, progress: models.Progress | None = None) 
     if pinned is not None:
         opened.name, opened.licence = pinned.title, pinned.licence
         opened.origin = f"{pinned.name}, sha256 {pinned.sha256}"
-    elif not Path(source).exists():
+    elif not Path(source).expanduser().exists():
         opened.name, opened.origin = str(source).rpartition("/")[2], f"{source}, revision {path.name}"
     return opened

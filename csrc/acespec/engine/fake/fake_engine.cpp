@@ -180,4 +180,8 @@ std::span<const float> FakeEngine::forward(const Forward& batch) {
   return std::span<const float>(logits_).first(batch.rows.size() * info_.logits_width);
 }
 
+void FakeEngine::clear() {
+  ring_.assign(ring_.size(), Cell{});
+}
+
 }  // namespace acespec

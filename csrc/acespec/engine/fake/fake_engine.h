@@ -49,6 +49,7 @@ class FakeEngine final : public Engine {
   [[nodiscard]] std::size_t max_rows() const noexcept override { return options_.max_rows; }
   [[nodiscard]] std::size_t visible_granule() const noexcept override { return granule_; }
   std::span<const float> forward(const Forward& batch) override;
+  void clear() override;
 
   [[nodiscard]] const FakeOptions& options() const noexcept { return options_; }
 

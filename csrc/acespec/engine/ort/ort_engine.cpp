@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "acespec/base/error.h"
@@ -69,7 +70,38 @@ class OrtEngine::Model {
     return run(batch, ring_->values(batch.visible));
   }
 
+  void clear() { wipe(Triangle(info_)); }
+
  private:
+  /// The largest forward there is: row t in slot t, seeing slots 0..t.
+  struct Triangle {
+    explicit Triangle(const EngineInfo& info)
+        : visible(info.slots), bias(kMaxRows * info.slots, -std::numeric_limits<float>::infinity()) {
+      for (std::size_t row = 0; row < kMaxRows; ++row) {
+        tokens.emplace_back(static_cast<std::int32_t>(row % info.vocabulary));
+        positions.emplace_back(static_cast<std::int32_t>(row % info.max_positions));
+        slots.emplace_back(static_cast<std::uint32_t>(row));
+        std::fill_n(bias.begin() + static_cast<std::ptrdiff_t>(row * visible), row + 1, 0.0F);
+      }
+    }
+
+    std::size_t visible;
+    std::vector<TokenId> tokens;
+    std::vector<Position> positions;
+    std::vector<KvSlot> slots;
+    std::vector<float> bias;
+  };
+
+  static constexpr std::uint32_t kLast = kMaxRows - 1;
+
+  /// Runs the triangle over a ring of zeros, so that no older key or value survives, and returns its last
+  /// row's logits.
+  std::span<const float> wipe(const Triangle& all) {
+    constexpr std::array<std::uint32_t, 1> kRows{kLast};
+    const ort::KvRing::Zeros zeros(graph_, info_.slots);
+    return run({all.tokens, all.positions, all.slots, all.bias, all.visible, kRows}, zeros.values());
+  }
+
   std::span<const float> run(const Forward& batch, std::span<OrtValue* const> past) {
     const std::size_t count = batch.tokens.size();
     for (std::size_t row = 0; row < count; ++row) {
@@ -117,31 +149,14 @@ class OrtEngine::Model {
   /// Runs the largest forward, so that the runtime takes its memory now, then repeats one of its rows alone,
   /// which must give the same logits: the runtime kept what was written to the ring, where it was written.
   void settle() {
-    std::vector<TokenId> tokens;
-    std::vector<Position> positions;
-    std::vector<KvSlot> slots;
-    std::vector<float> bias(kMaxRows * info_.slots, -std::numeric_limits<float>::infinity());
-    for (std::size_t row = 0; row < kMaxRows; ++row) {
-      tokens.emplace_back(static_cast<std::int32_t>(row % info_.vocabulary));
-      positions.emplace_back(static_cast<std::int32_t>(row % info_.max_positions));
-      slots.emplace_back(static_cast<std::uint32_t>(row));
-      std::fill_n(bias.begin() + static_cast<std::ptrdiff_t>(row * info_.slots), row + 1, 0.0F);
-    }
-    constexpr std::uint32_t kLast = kMaxRows - 1;
-    constexpr std::array<std::uint32_t, 1> kRepeated{kLast};
-    constexpr std::array<std::uint32_t, 1> kAlone{0};
-    const Forward largest{tokens, positions, slots, bias, info_.slots, kRepeated};
-    const ort::KvRing::Zeros zeros(graph_, info_.slots);
-    const auto first = run(largest, zeros.values());
+    const Triangle all(info_);
+    const auto first = wipe(all);
     const std::vector<float> expected(first.begin(),
                                       first.begin() + static_cast<std::ptrdiff_t>(info_.vocabulary));
-    const Forward alone{largest.tokens.last(1),
-                        largest.positions.last(1),
-                        largest.slots.last(1),
-                        largest.bias.subspan(kLast * info_.slots, kGranule),
-                        kGranule,
-                        kAlone};
-    const auto found = forward(alone);
+    constexpr std::array<std::uint32_t, 1> kAlone{0};
+    const auto found = forward(
+        {std::span(all.tokens).last(1), std::span(all.positions).last(1), std::span(all.slots).last(1),
+         std::span(all.bias).subspan(kLast * info_.slots, kGranule), kGranule, kAlone});
 
     const auto [least, most] = std::ranges::minmax(expected);
     const float limit = kSameLogits * (most - least);
@@ -176,9 +191,18 @@ OrtEngine::OrtEngine(const OrtOptions& options) {
   if (options.threads == 0 || options.threads > 1024) {
     throw UsageError("engine: threads is " + std::to_string(options.threads) + ", must be in 1..1024");
   }
-  if (!std::filesystem::is_regular_file(options.model)) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(options.model, unreadable)) {
     throw EngineError("model " + options.model + ": no such file");
   }
+  try {
+    load(options);
+  } catch (const Ort::Exception& error) {
+    throw EngineError("model " + options.model + ": " + error.what());
+  }
+}
+
+void OrtEngine::load(const OrtOptions& options) {
   ort::Runtime& runtime = ort::Runtime::open(options.library);
   const std::vector<std::string> providers = ort::candidates(options.provider, runtime);
   for (const std::string& provider : providers) {
@@ -188,9 +212,9 @@ OrtEngine::OrtEngine(const OrtOptions& options) {
     } catch (const EngineError& error) {
       if (provider == providers.back())
         throw EngineError("model " + options.model + ": " + error.what());
-    } catch (const Ort::Exception& error) {
+    } catch (const Ort::Exception&) {
       if (provider == providers.back())
-        throw EngineError("model " + options.model + ": " + error.what());
+        throw;
     }
   }
 }
@@ -210,6 +234,14 @@ std::size_t OrtEngine::visible_granule() const noexcept {
 std::span<const float> OrtEngine::forward(const Forward& batch) {
   try {
     return model_->forward(batch);
+  } catch (const Ort::Exception& error) {
+    throw EngineError("engine " + info().name + ": " + error.what());
+  }
+}
+
+void OrtEngine::clear() {
+  try {
+    model_->clear();
   } catch (const Ort::Exception& error) {
     throw EngineError("engine " + info().name + ": " + error.what());
   }

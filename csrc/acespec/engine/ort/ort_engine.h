@@ -41,8 +41,11 @@ class OrtEngine final : public Engine {
   [[nodiscard]] std::size_t max_rows() const noexcept override;
   [[nodiscard]] std::size_t visible_granule() const noexcept override;
   std::span<const float> forward(const Forward& batch) override;
+  void clear() override;
 
  private:
+  void load(const OrtOptions& options);
+
   class Model;
   std::unique_ptr<Model> model_;
 };

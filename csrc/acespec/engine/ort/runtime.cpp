@@ -1,9 +1,11 @@
 #include "acespec/engine/ort/runtime.h"
 
 #include <dlfcn.h>
+#include <cstdint>
 
 #include <filesystem>
 #include <mutex>
+#include <utility>
 
 #include "acespec/base/error.h"
 
@@ -18,33 +20,41 @@ std::string resolve(const std::string& library) {
   return path.string();
 }
 
-const OrtApiBase* open_library(const std::string& library) {
+/// The API asked for, whatever the headers offer: its table only grows, so newer headers do not demand a
+/// newer runtime.
+constexpr std::uint32_t kApi = 21;
+
+/// Opens the library and makes it the one that Ort:: calls; returns its version. Nothing of Ort:: may exist
+/// before.
+std::string take(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
+  if (handle == nullptr) {
     throw EngineError("ONNX Runtime library cannot be opened: " + std::string(dlerror()));
+  }
   const auto get_base = reinterpret_cast<const OrtApiBase* (*)()>(dlsym(handle, "OrtGetApiBase"));
   if (get_base == nullptr) {
     dlclose(handle);
     throw EngineError("library " + library + " is not ONNX Runtime: it has no OrtGetApiBase");
   }
-  return get_base();
+  const std::string version = get_base()->GetVersionString();
+  const OrtApi* const api = get_base()->GetApi(kApi);
+  if (api == nullptr) {
+    dlclose(handle);
+    const std::string wanted = std::to_string(kApi);
+    throw EngineError("ONNX Runtime " + version + " (" + library + ") does not offer API " + wanted +
+                      ": install onnxruntime 1." + wanted + " or newer");
+  }
+  Ort::InitApi(api);
+  return version;
 }
 
 }  // namespace
 
-Runtime::Runtime(const std::string& library) : library_(library) {
-  const OrtApiBase* const base = open_library(library_);
-  version_ = base->GetVersionString();
-  const OrtApi* const api = base->GetApi(ORT_API_VERSION);
-  if (api == nullptr) {
-    throw EngineError("ONNX Runtime " + version_ + " (" + library_ + ") does not offer API " +
-                      std::to_string(ORT_API_VERSION) + ": install onnxruntime 1." +
-                      std::to_string(ORT_API_VERSION) + " or newer");
-  }
-  Ort::InitApi(api);
-  // What goes wrong is thrown; a second report on stderr would only be noise.
-  environment_ = Ort::Env(ORT_LOGGING_LEVEL_FATAL, "acespec");
-}
+// What goes wrong is thrown; a second report on stderr would only be noise.
+Runtime::Runtime(std::string library, std::string version)
+    : library_(std::move(library)),
+      version_(std::move(version)),
+      environment_(ORT_LOGGING_LEVEL_FATAL, "acespec") {}
 
 Runtime& Runtime::open(const std::string& library) {
   static std::mutex mutex;
@@ -52,7 +62,8 @@ Runtime& Runtime::open(const std::string& library) {
   const std::string path = resolve(library);
   const std::lock_guard lock(mutex);
   if (opened == nullptr) {
-    opened = new Runtime(path);
+    std::string version = take(path);
+    opened = new Runtime(path, std::move(version));
   } else if (opened->library_ != path) {
     throw UsageError("library is " + path + ", must be " + opened->library_ +
                      ": one process can use one ONNX Runtime only, and has opened that one");

@@ -21,11 +21,11 @@ class Runtime {
   [[nodiscard]] static std::vector<std::string> providers() { return Ort::GetAvailableProviders(); }
 
  private:
-  explicit Runtime(const std::string& library);
+  Runtime(std::string library, std::string version);
 
   std::string library_;  ///< with symbolic links resolved
   std::string version_;
-  Ort::Env environment_{nullptr};
+  Ort::Env environment_;
 };
 
 }  // namespace acespec::ort

@@ -1,0 +1,96 @@
+"""The real server on loopback, and a bare WebSocket client."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from acespec_edge import _core
+from cloud_stub.server import CloudServer, Listener
+from cloud_stub.service import Service, ServiceOptions
+from cloud_stub.verifiers.scripted import ScriptedVerifier
+from tests.cloud.rig import hashed_logits, plain_greedy, tiny_vocabulary
+
+LOGITS = hashed_logits(16)
+PROMPT = [1, 2, 3]
+TIMEOUT = 10.0
+LOCAL = Listener(port=0)
+
+
+@contextlib.contextmanager
+def running(
+    listener: Listener = LOCAL, sockets: list[socket.socket] | None = None, **options: Any
+) -> Iterator[tuple[Service, str]]:
+    """A server in a thread: the service and its address."""
+    service = Service(ScriptedVerifier(LOGITS, tiny_vocabulary()), ServiceOptions(**options))
+    ready: queue.Queue[str] = queue.Queue()
+    server = CloudServer(service, listener, on_ready=ready.put)
+    thread = threading.Thread(target=server.run, args=[sockets])
+    thread.start()
+    try:
+        yield service, ready.get(timeout=TIMEOUT)
+    finally:
+        server.should_exit = True
+        thread.join(TIMEOUT)
+        assert not thread.is_alive(), "the server did not stop"
+        assert not service.scheduler._worker.is_alive()
+
+
+class Edge:
+    """A client that sends and receives messages."""
+
+    def __init__(self, address: str, service: Service, **options: Any) -> None:
+        self._stack = contextlib.ExitStack()
+        opening = connect(address, compression=None, proxy=None, **options)
+        self.socket: ClientConnection = self._stack.enter_context(opening)
+        self.target = service.target
+
+    def __enter__(self) -> Edge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def say(self, message: Any) -> None:
+        self.socket.send(_core.encode(message))
+
+    def hear(self) -> Any:
+        return _core.decode(self.socket.recv(timeout=TIMEOUT))
+
+    def greet(self) -> Edge:
+        hello = _core.Hello(
+            tokenizer=self.target.fingerprint, vocabulary=16, drafter="bare", chunks=list(self.target.chunks)
+        )
+        self.say(hello)
+        assert isinstance(self.hear(), _core.Welcome)
+        return self
+
+    def expect_end(self) -> None:
+        with pytest.raises(ConnectionClosed):
+            self.socket.recv(timeout=TIMEOUT)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def serves(address: str, service: Service) -> None:
+    """Asserts that a new session gets its tokens."""
+    with Edge(address, service).greet() as edge:
+        edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=1))
+        assert edge.hear().tokens == plain_greedy(LOGITS, PROMPT, 1)

@@ -1,0 +1,32 @@
+"""A runtime between a fake drafter and a fake cloud."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acespec_edge.bundle import Bundle
+from acespec_edge.edge import EdgeRuntime
+from tests.python.fakes import ENTRIES, Choose, FakeCloud, FakeDrafter, mixing, sometimes
+
+PROMPT = [3, 1, 4, 1, 5]
+TARGET = mixing(1, vocabulary=40)
+DRAFTER = sometimes(TARGET, mixing(2, vocabulary=40), every=5)
+
+
+def ids_of(text: str) -> list[int]:
+    return [ENTRIES.index(character) for character in text]
+
+
+def runtime(
+    bundle: Bundle,
+    target: Choose = TARGET,
+    drafter: Choose | FakeDrafter = DRAFTER,
+    *,
+    cloud: FakeCloud | None = None,
+    context: int = 2048,
+    **options: Any,
+) -> EdgeRuntime:
+    """One connection: ``cloud``, or one that ``target`` answers."""
+    fake = drafter if isinstance(drafter, FakeDrafter) else FakeDrafter(drafter, context=context)
+    link = cloud or FakeCloud(target)
+    return EdgeRuntime(bundle, lambda: link, drafter=fake, context=context, **options)
