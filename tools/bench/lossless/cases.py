@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,9 +33,9 @@ class Case:
         """Mode and rules."""
         return f"{self.mode}: {self.what}"
 
-    def request(self, seed: int) -> _core.SamplingRules:
-        """The rules of one draw."""
-        return _core.SamplingRules(seed=seed, **self.rules)
+    def request(self, number: int) -> _core.SamplingRules:
+        """The rules of one draw; no two draws of any case share a seed."""
+        return _core.SamplingRules(seed=zlib.crc32(self.name.encode()) << 32 | number, **self.rules)
 
 
 def odds(*weights: float) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def run_negative(case: Case, draws: int) -> Outcome:
 
 
 class _Trial:
-    """Draws are numbered from 0; number n is the request of seed n, drafted one or two tokens at a time."""
+    """Draws are numbered from 0; each is a request of its own seed, drafted one or two tokens at a time."""
 
     def __init__(self, case: Case, *, faulty: bool) -> None:
         self._case = case
