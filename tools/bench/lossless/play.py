@@ -121,17 +121,19 @@ class _Turns:
         self._jobs.append(job)
         return job
 
+    def cancel(self, job: Job) -> None:
+        job.cancelled = True
+        if job in self._jobs:
+            self._jobs.remove(job)
+            job.units.close()
+
     def pad(self, started: float, nodes: int) -> None:
         pass
 
     def run(self) -> None:
         while self._jobs:
-            job = self._jobs.popleft()
-            if job.cancelled:
-                job.units.close()
-            else:
-                for _ in job.units:
-                    pass
+            for _ in self._jobs.popleft().units:
+                pass
 
 
 def _unexpected_end(reason: str) -> None:
