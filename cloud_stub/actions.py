@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from acespec_edge._core import Finish
 from cloud_stub.judge import Terms
 
 Message = Any
@@ -30,13 +31,28 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included."""
+    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included.
+
+    Residual mode: ``weights`` of the tokens; ``resampled``: the tip, when the edge has drawn it; ``finish``:
+    that token has ended the request, and there is nothing to verify.
+    """
 
     ticket: int
     base: int
     tip: int
     tokens: list[int]
     parents: list[int]
+    arrived: float
+    weights: list[int] = field(default_factory=list)
+    resampled: int | None = None
+    finish: Finish = Finish.none
+
+
+@dataclass(frozen=True, slots=True)
+class MoreTail:
+    """Send the row that waits for the edge's token again, with other samples of its tail."""
+
+    ticket: int
     arrived: float
 
 
@@ -54,4 +70,4 @@ class HangUp:
     reason: str
 
 
-Action = Send | Start | Verify | Release | HangUp
+Action = Send | Start | Verify | MoreTail | Release | HangUp

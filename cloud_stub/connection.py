@@ -6,25 +6,29 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from acespec_edge import _core
-from acespec_edge.errors import AcespecError, PeerError
-from cloud_stub.actions import Action, HangUp, Release, Send, Start, Verify
+from acespec_edge.errors import AcespecError, PeerError, UsageError
+from acespec_edge.grammar import Grammar
+from cloud_stub.actions import Action, HangUp, MoreTail, Release, Send, Start, Verify
 from cloud_stub.budget import KvBudget
 from cloud_stub.counters import Counters
-from cloud_stub.judge import Ruling, Terms, judge
+from cloud_stub.judge import Ruling, Terms
 from cloud_stub.scheduler import Job, Scheduler, Units
 from cloud_stub.session import Phase, Session
 from cloud_stub.target import Target
-from cloud_stub.verifiers.base import Handle, Verifier
+from cloud_stub.verifiers.base import Verifier
+from cloud_stub.work import Work, compiled
 
 logger = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """What the connections of a service share. ``prefill_chunk``: prompt tokens per turn at the model;
-    ``retry_after``: seconds after which an edge that found no room may come back.
+    """What the connections of a service share. ``compiler``: runs what takes a while and needs no model.
+    ``prefill_chunk``: prompt tokens per turn at the model; ``retry_after``: seconds after which an edge that
+    found no room may come back.
     """
 
     target: Target
@@ -33,17 +37,19 @@ class Host(Protocol):
     scheduler: Scheduler
     counters: Counters
     kv: KvBudget
+    compiler: ThreadPoolExecutor
     prefill_chunk: int
     retry_after: float
 
 
-class _Work:
-    """Model state of one request. The handle is touched by the worker thread only."""
+class _Running:
+    """One request. ``work`` is touched by the worker thread only."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.handle: Handle | None = None
+        self.work: Work | None = None
         self.job: Job | None = None
+        self.compiling: Future[None] | None = None
 
 
 class Connection:
@@ -64,7 +70,7 @@ class Connection:
         self._forget = forget
         self._limits = host.target.limits
         self._lock = threading.Lock()
-        self._work: dict[int, _Work] = {}
+        self._running: dict[int, _Running] = {}
         self._dropped = 0
 
     @property
@@ -127,11 +133,11 @@ class Connection:
                     self._transmit(message)
                 case Start():
                     self._start(action)
-                case Verify():
-                    work = self._work[action.ticket]
-                    work.job = self._host.scheduler.submit(self._verify(work, action))
+                case Verify() | MoreTail():
+                    running = self._running[action.ticket]
+                    running.job = self._host.scheduler.submit(self._rule(running, action))
                 case Release(ticket):
-                    self._release(self._work.pop(ticket))
+                    self._release(self._running.pop(ticket))
                 case HangUp(reason):
                     self._hang_up(reason)
         if self._session.dropped_drafts != self._dropped:
@@ -147,16 +153,33 @@ class Connection:
             )
             self._carry_out(self._session.decline(start.ticket, reason, self._retry_after_ms))
             return
-        work = self._work[start.ticket] = _Work(start.terms)
-        work.job = self._host.scheduler.submit(self._prefill(work, start))
+        running = self._running[start.ticket] = _Running(start.terms)
         self._host.counters.add(requests=1)
+        if start.terms.grammar_kind == _core.Grammar.none:
+            running.job = self._host.scheduler.submit(self._prefill(running, start, None))
+            return
+        running.compiling = self._host.compiler.submit(self._compile, running, start)
 
-    def _release(self, work: _Work) -> None:
-        if work.job is not None:
-            self._host.scheduler.cancel(work.job)
-        self._host.scheduler.submit(_free(work))
+    def _compile(self, running: _Running, start: Start) -> None:
+        """Makes the request's grammar and goes on; on the compiler's thread."""
+        carried = start.prompt[len(start.prompt) - start.terms.rules.carried :]
+        try:
+            grammar = compiled(start.terms, self._host.verifier, carried)
+        except Exception as error:
+            self._report(start.ticket, error)
+            return
+        with self._lock:
+            if self._running.get(start.ticket) is running:
+                running.job = self._host.scheduler.submit(self._prefill(running, start, grammar))
+
+    def _release(self, running: _Running) -> None:
+        if running.compiling is not None:
+            running.compiling.cancel()
+        if running.job is not None:
+            self._host.scheduler.cancel(running.job)
+        self._host.scheduler.submit(_free(running))
         # Whoever takes these tokens next is queued behind the job that frees them.
-        self._host.kv.give(work.terms.end)
+        self._host.kv.give(running.terms.end)
 
     @property
     def _retry_after_ms(self) -> int:
@@ -169,49 +192,58 @@ class Connection:
 
     # Units of work, run by the scheduler's thread.
 
-    def _prefill(self, work: _Work, start: Start) -> Units:
+    def _prefill(self, running: _Running, start: Start, grammar: Grammar | None) -> Units:
         prompt, chunk = start.prompt, self._host.prefill_chunk
         busy = 0.0
         try:
-            work.handle = self._host.verifier.open()
+            handle = self._host.verifier.open()
+            try:
+                work = Work(handle, self._host.sampler, start.terms, prompt, grammar)
+            except BaseException:
+                handle.close()
+                raise
+            running.work = work
             for first in range(0, len(prompt), chunk):
                 started = time.monotonic()
-                rows = work.handle.prefill(prompt[first : first + chunk])
+                rows = work.prefill(prompt[first : first + chunk])
                 if first + chunk < len(prompt):
                     busy += time.monotonic() - started
                     yield
-            ruling = judge(rows, len(prompt), [], [], work.terms, self._host.sampler)
-            self._conclude(start, ruling, 0, started, busy)
+            self._conclude(start, work.first(rows), 0, started, busy)
         except Exception as error:
             self._report(start.ticket, error)
 
-    def _verify(self, work: _Work, verify: Verify) -> Units:
+    def _rule(self, running: _Running, asked: Verify | MoreTail) -> Units:
         started = time.monotonic()
-        tokens, parents = verify.tokens, verify.parents
+        work = running.work
         try:
-            assert work.handle is not None
-            rows = work.handle.verify(verify.tip, tokens, parents)
-            ruling = judge(rows, verify.base, tokens, parents, work.terms, self._host.sampler)
-            work.handle.keep(ruling.path)
-            self._conclude(verify, ruling, len(tokens), started)
+            assert work is not None
+            if isinstance(asked, Verify):
+                self._conclude(asked, work.verify(asked), len(asked.tokens), started)
+            else:
+                self._conclude(asked, work.more_samples(), 0, started)
         except Exception as error:
-            self._report(verify.ticket, error)
+            self._report(asked.ticket, error)
         return
         yield
 
     def _conclude(
-        self, asked: Start | Verify, ruling: Ruling, nodes: int, started: float, busy: float = 0.0
+        self, asked: Start | Verify | MoreTail, ruling: Ruling, nodes: int, started: float, busy: float = 0.0
     ) -> None:
         """Pads the forward that began at ``started`` and reports; ``busy``: seconds of forwards before
         it.
         """
-        self._host.scheduler.pad(started, nodes)
+        decided = ruling.token is not None or ruling.rejection is not None
+        forwarded = decided and not isinstance(asked, MoreTail)
+        if forwarded:
+            self._host.scheduler.pad(started, nodes)
         now = time.monotonic()
         forward = busy + now - started
         queued = max(0.0, now - asked.arrived - forward)
+        drawn = isinstance(asked, Verify) and asked.resampled is not None
         self._host.counters.add(
-            forwards=1,
-            committed_tokens=len(ruling.path) + 1,
+            forwards=int(forwarded),
+            committed_tokens=int(drawn) + len(ruling.path) + len(ruling.tokens),
             verified_nodes=nodes,
             accepted_nodes=len(ruling.path),
             queue_seconds=queued,
@@ -220,17 +252,21 @@ class Connection:
         with self._lock:
             self._carry_out(self._session.ruled(asked.ticket, ruling, _us(queued), _us(forward), now))
 
-    def _report(self, ticket: int, error: Exception) -> None:
-        if not isinstance(error, AcespecError):
-            logger.exception("the target failed", exc_info=error)
+    def _report(self, ticket: int, error: BaseException) -> None:
+        if isinstance(error, UsageError):
+            code, reason = _core.FaultCode.request, str(error)
+        else:
+            code, reason = _core.FaultCode.internal, f"the target failed: {error}"
+            if not isinstance(error, AcespecError):
+                logger.exception("the target failed", exc_info=error)
         with self._lock:
-            self._carry_out(self._session.failed(ticket, f"the target failed: {error}"))
+            self._carry_out(self._session.failed(ticket, code, reason))
 
 
-def _free(work: _Work) -> Units:
-    if work.handle is not None:
-        work.handle.close()
-        work.handle = None
+def _free(running: _Running) -> Units:
+    if running.work is not None:
+        running.work.close()
+        running.work = None
     return
     yield
 

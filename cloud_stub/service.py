@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from acespec_edge import _core
@@ -57,6 +58,7 @@ class Service:
         self.verifier = verifier
         self.sampler = _core.Sampler(self.target.vocabulary)
         self.scheduler = Scheduler(self.options.pacing)
+        self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -91,6 +93,7 @@ class Service:
             connections = list(self._connections)
         for connection in connections:
             connection.close(_SHUTTING_DOWN)
+        self.compiler.shutdown(wait=True, cancel_futures=True)
         self.scheduler.close()
 
     def _refusal(self) -> str | None:

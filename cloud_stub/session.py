@@ -14,8 +14,9 @@ from typing import Any
 
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
-from acespec_edge.protocol import ROOT, depths, is_newer, match, parents_from_offsets
-from cloud_stub.actions import Action, HangUp, Message, Release, Send, Start, Verify
+from acespec_edge.protocol import is_newer, parents_from_offsets
+from cloud_stub.actions import Action, HangUp, Message, MoreTail, Release, Send, Start, Verify
+from cloud_stub.fitting import check_mode, fitted
 from cloud_stub.judge import Ruling, Terms
 from cloud_stub.pending import Attempt, PendingDraft
 from cloud_stub.target import Target
@@ -36,7 +37,7 @@ class Phase(enum.Enum):
 class _Request:
     """A running request. ``attempt``: the work in progress, if any. ``last_round``: of the newest draft
     received; ``answered_round``: of the newest one answered, which is what verdicts that answer none
-    repeat.
+    repeat. ``rejected``: in residual mode the edge has to draw the next token.
     """
 
     number: int
@@ -48,6 +49,7 @@ class _Request:
     answered_round: int = 0
     waiting: list[PendingDraft] = field(default_factory=list)
     attempt: Attempt | None = None
+    rejected: bool = False
 
 
 class Session:
@@ -94,27 +96,30 @@ class Session:
         base = len(request.committed)
         request.answered_round = attempt.round
         request.committed += [attempt.tokens[node] for node in ruling.path]
-        request.committed.append(ruling.token)
+        request.committed += ruling.tokens
+        request.rejected = ruling.rejection is not None
         verdict = _core.Verdict(
             request=request.number,
             round=attempt.round,
             base=base,
             accepted_node=attempt.wire_number(ruling.path[-1]) if ruling.path else 0,
-            tokens=[ruling.token],
+            tokens=ruling.tokens,
             finish=ruling.finish,
             queue_us=queue_us,
             verify_us=verify_us,
+            logprobs=ruling.logprobs,
+            sparse=None if ruling.rejection is None else ruling.rejection.sparse,
         )
         if ruling.finish != _Finish.none:
             return [Send(verdict), *self._end_request()]
         return [Send(verdict), *self._go_on(request, now)]
 
-    def failed(self, ticket: int, reason: str) -> list[Action]:
+    def failed(self, ticket: int, code: _core.FaultCode, reason: str) -> list[Action]:
         """Takes the failure of ``Start`` or ``Verify``: the request ends, the session lives."""
         request = self._request
         if request is None or request.ticket != ticket:
             return []
-        return [self._fault(request.number, _FaultCode.internal, reason), *self._end_request()]
+        return [self._fault(request.number, code, reason), *self._end_request()]
 
     def decline(self, ticket: int, reason: str, retry_after_ms: int) -> list[Action]:
         """Takes that ``Start`` found no room: the request ends before it began, the session lives."""
@@ -196,14 +201,28 @@ class Session:
         try:
             parents = parents_from_offsets(len(draft.tokens), draft.parent_offsets)
             self._target.check_tokens("Draft.tokens", draft.tokens)
+            check_mode(draft, request.terms.mode)
+            if draft.resampled >= 0:
+                self._target.check_tokens("Draft.resampled", [draft.resampled])
         except (UsageError, ValueError) as error:
             return [self._fault(request.number, _FaultCode.request, str(error)), *self._end_request()]
         if len(request.waiting) >= self._target.max_waiting:
             return self.refuse(f"more than {self._target.max_waiting} drafts are waiting for a verdict")
         request.last_round = draft.round
         request.free_run = draft.free_run
-        tokens = list(draft.tokens)
-        request.waiting.append(PendingDraft(draft.round, draft.base, draft.first_node, tokens, parents, now))
+        request.waiting.append(
+            PendingDraft(
+                round=draft.round,
+                base=draft.base,
+                first_node=draft.first_node,
+                tokens=list(draft.tokens),
+                parents=parents,
+                arrived=now,
+                weights=[weight + 1 for weight in draft.q],
+                resampled=draft.resampled if draft.resampled >= 0 else None,
+                more_tail=draft.more_tail,
+            )
+        )
         return self._go_on(request, now)
 
     def _cancel(self, message: _core.Cancel, now: float) -> list[Action]:
@@ -232,36 +251,38 @@ class Session:
             return []
         while request.waiting:
             draft = request.waiting.pop(0)
-            attempt = self._fit(request, draft)
+            try:
+                attempt = fitted(draft, request.committed, request.terms, rejected=request.rejected)
+            except UsageError as error:
+                return [
+                    self._fault(request.number, _FaultCode.request, str(error)),
+                    *self._end_request(),
+                ]
             if attempt is not None:
                 return [self._verify(request, attempt, draft.arrived)]
             self.dropped_drafts += 1
-        if request.free_run:
+        if request.free_run and not request.rejected:
             return [self._verify(request, Attempt(request.answered_round, 1, [], []), now)]
         return []
 
-    def _fit(self, request: _Request, draft: PendingDraft) -> Attempt | None:
-        """What is left of the draft and may still be committed: a node too deep for the end is not
-        verified.
-        """
-        left = match(request.committed[draft.base :], draft.tokens, draft.parents)
-        if left is None:
-            return None
-        deepest = request.terms.end - len(request.committed) - 1
-        kept = [node for node, depth in enumerate(depths(left.parents)) if depth <= deepest]
-        renumbered = {ROOT: ROOT} | {node: index for index, node in enumerate(kept)}
-        return Attempt(
-            draft.round,
-            draft.first_node,
-            [left.tokens[node] for node in kept],
-            [renumbered[left.parents[node]] for node in kept],
-            [left.nodes[node] for node in kept],
-        )
-
-    def _verify(self, request: _Request, attempt: Attempt, arrived: float) -> Verify:
+    def _verify(self, request: _Request, attempt: Attempt, arrived: float) -> Verify | MoreTail:
         request.attempt = attempt
+        if attempt.more_tail:
+            return MoreTail(request.ticket, arrived)
+        if attempt.resampled is not None:
+            request.committed.append(attempt.resampled)
         committed = request.committed
-        return Verify(request.ticket, len(committed), committed[-1], attempt.tokens, attempt.parents, arrived)
+        return Verify(
+            ticket=request.ticket,
+            base=len(committed),
+            tip=committed[-1],
+            tokens=attempt.tokens,
+            parents=attempt.parents,
+            arrived=arrived,
+            weights=attempt.weights,
+            resampled=attempt.resampled,
+            finish=attempt.finish,
+        )
 
     # Ends.
 

@@ -65,8 +65,26 @@ class Target:
         if request.max_tokens == 0:
             raise UsageError("Open.max_tokens is 0: at least 1 would be right")
         self.check_tokens("Open.prompt", prompt)
-        request.rules.validate()
-        return Terms(request.rules, frozenset(request.stop_ids), length, request.max_tokens, self.max_context)
+        self._check_rules(request.rules, length)
+        return Terms(
+            rules=request.rules,
+            stop_ids=frozenset(request.stop_ids),
+            prompt_length=length,
+            max_tokens=request.max_tokens,
+            max_context=self.max_context,
+            mode=request.mode,
+            logprobs=request.logprobs,
+            grammar_kind=request.grammar_kind,
+            grammar=request.grammar,
+        )
+
+    def _check_rules(self, rules: _core.SamplingRules, prompt_length: int) -> None:
+        rules.validate()
+        self.check_tokens("Open.banned", rules.banned)
+        self.check_tokens("Open.allowed", rules.allowed)
+        self.check_tokens("Open.logit_bias", [token for token, _ in rules.logit_bias])
+        if rules.carried > prompt_length:
+            raise UsageError(f"Open.carried is {rules.carried}: the prompt has {prompt_length} tokens")
 
     def check_tokens(self, field: str, tokens: Sequence[int]) -> None:
         """Raises UsageError naming the first token that is not in the vocabulary."""

@@ -1,12 +1,18 @@
 #include "acespec/drafter/drafter.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "acespec/base/error.h"
 
 #include "bindings/bind.h"
+#include "bindings/convert.h"
 
 namespace acespec::bindings {
 
@@ -14,17 +20,40 @@ namespace py = pybind11;
 
 namespace {
 
-std::vector<TokenId> to_tokens(const std::vector<std::int32_t>& ids) {
-  return std::vector<TokenId>(ids.begin(), ids.end());
-}
+using MaskWords = py::array_t<std::uint32_t, py::array::c_style>;
 
-py::list to_list(const std::vector<TokenId>& tokens) {
-  py::list ids(tokens.size());
-  for (std::size_t index = 0; index < tokens.size(); ++index) {
-    ids[index] = py::int_(tokens[index].value());
+/// A Python callable as a grammar's mask: called while step() has the GIL released.
+class PythonMask {
+ public:
+  explicit PythonMask(py::function source) : held_(new Held{std::move(source), {}}, let_go) {}
+
+  std::span<const std::uint32_t> operator()(std::span<const TokenId> path) const {
+    const py::gil_scoped_acquire locked;
+    const py::object words = held_->source(ids_of(path));
+    if (words.is_none()) {
+      return {};
+    }
+    if (!py::isinstance<MaskWords>(words)) {
+      throw UsageError("a mask must be None or a C-contiguous array of uint32");
+    }
+    held_->words = py::reinterpret_borrow<MaskWords>(words);
+    return {held_->words.data(), static_cast<std::size_t>(held_->words.size())};
   }
-  return ids;
-}
+
+ private:
+  struct Held {
+    py::function source;
+    MaskWords words;  // of the last call
+  };
+
+  // The last copy of this object may go while the GIL is released.
+  static void let_go(Held* held) {
+    const py::gil_scoped_acquire locked;
+    delete held;
+  }
+
+  std::shared_ptr<Held> held_;
+};
 
 py::dict to_dict(const DrafterSnapshot& snapshot) {
   using py::literals::operator""_a;
@@ -74,20 +103,30 @@ void bind_drafter(py::module_& m) {
            py::arg("options") = DrafterOptions{})
       .def(
           "begin",
-          [](Drafter& self, const std::vector<std::int32_t>& prompt, const SamplingRules& rules) {
-            return self.begin(to_tokens(prompt), rules);
+          [](Drafter& self, const Ids& prompt, const SamplingRules& rules, const Ids& stop_ids,
+             bool residual) { return self.begin(tokens_of(prompt), rules, tokens_of(stop_ids), residual); },
+          py::arg("prompt"), py::arg("rules"), py::arg("stop_ids") = Ids{}, py::arg("residual") = false)
+      .def(
+          "set_mask",
+          [](Drafter& self, const std::optional<py::function>& source) {
+            self.set_mask(source ? MaskSource(PythonMask(*source)) : nullptr);
           },
-          py::arg("prompt"), py::arg("rules"))
+          py::arg("source"))
       .def("step", &Drafter::step, py::arg("width"), py::arg("extend"),
            py::call_guard<py::gil_scoped_release>())
       .def(
-          "take_chain", [](Drafter& self, std::size_t length) { return to_list(self.take_chain(length)); },
+          "take_chain", [](Drafter& self, std::size_t length) { return ids_of(self.take_chain(length)); },
           py::arg("length"))
+      .def_property_readonly("chain_weights", &Drafter::chain_weights)
+      .def(
+          "resample",
+          [](const Drafter& self, std::size_t depth, const SparseRow& row) {
+            return id_of(self.resample(depth, row));
+          },
+          py::arg("depth"), py::arg("row"))
       .def(
           "apply_verdict",
-          [](Drafter& self, const std::vector<std::int32_t>& tokens) {
-            return self.apply_verdict(to_tokens(tokens));
-          },
+          [](Drafter& self, const Ids& tokens) { return self.apply_verdict(tokens_of(tokens)); },
           py::arg("tokens"))
       .def_property_readonly("ready", &Drafter::ready)
       .def_property_readonly("committed", &Drafter::committed)

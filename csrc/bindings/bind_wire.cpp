@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,32 +15,13 @@
 #include "acespec/base/error.h"
 #include "acespec/wire/codec.h"
 #include "bindings/bind.h"
+#include "bindings/convert.h"
 
 namespace acespec::bindings {
 namespace {
 
 namespace py = pybind11;
 using namespace acespec::wire;
-
-using Ids = std::vector<std::int32_t>;
-
-std::vector<TokenId> tokens_of(const Ids& ids) {
-  std::vector<TokenId> tokens;
-  tokens.reserve(ids.size());
-  for (const std::int32_t id : ids) {
-    tokens.push_back(TokenId{id});
-  }
-  return tokens;
-}
-
-Ids ids_of(const std::vector<TokenId>& tokens) {
-  Ids ids;
-  ids.reserve(tokens.size());
-  for (const TokenId token : tokens) {
-    ids.push_back(token.value());
-  }
-  return ids;
-}
 
 template <std::size_t N>
 std::array<std::uint8_t, N> array_of(const char* field, const py::bytes& value) {
@@ -75,6 +57,21 @@ class MessageClass {
     class_.def_property(
         name, [member](const Message& m) { return ids_of(m.*member); },
         [member](Message& m, const Ids& ids) { m.*member = tokens_of(ids); });
+    return listed(name);
+  }
+
+  MessageClass& token(const char* name, TokenId Message::* member) {
+    class_.def_property(
+        name, [member](const Message& m) { return (m.*member).value(); },
+        [member](Message& m, std::int32_t id) { m.*member = TokenId{id}; });
+    return listed(name);
+  }
+
+  template <class Pair>
+  MessageClass& pairs(const char* name, std::vector<Pair> Message::* member, float Pair::* value) {
+    class_.def_property(
+        name, [member, value](const Message& m) { return id_pairs_of(m.*member, value); },
+        [member](Message& m, const IdPairs& values) { m.*member = pairs_of<Pair>(values); });
     return listed(name);
   }
 
@@ -145,6 +142,19 @@ void bind_messages(py::module_& m) {
       .tokens("stop_ids", &Open::stop_ids)
       .field("max_tokens", &Open::max_tokens)
       .field("free_run", &Open::free_run)
+      .field("logprobs", &Open::logprobs)
+      .field("grammar_kind", &Open::grammar_kind)
+      .field("grammar", &Open::grammar)
+      .field("mode", &Open::mode)
+      .done();
+  MessageClass<TokenLogprob>(m, "TokenLogprob")
+      .field("logprob", &TokenLogprob::logprob)
+      .pairs("top", &TokenLogprob::top, &Alternative::logprob)
+      .done();
+  MessageClass<SparseRow>(m, "SparseRow")
+      .pairs("head", &SparseRow::head, &TokenProbability::p)
+      .field("tail_mass", &SparseRow::tail_mass)
+      .pairs("tail", &SparseRow::tail, &TokenProbability::p)
       .done();
   MessageClass<Verdict>(m, "Verdict")
       .field("request", &Verdict::request)
@@ -155,6 +165,8 @@ void bind_messages(py::module_& m) {
       .field("finish", &Verdict::finish)
       .field("queue_us", &Verdict::queue_us)
       .field("verify_us", &Verdict::verify_us)
+      .field("logprobs", &Verdict::logprobs)
+      .field("sparse", &Verdict::sparse)
       .done();
   MessageClass<Cancel>(m, "Cancel").field("request", &Cancel::request).done();
   MessageClass<Close>(m, "Close").field("reason", &Close::reason).done();
@@ -172,6 +184,9 @@ void bind_messages(py::module_& m) {
       .field("parent_offsets", &Draft::parent_offsets)
       .tokens("tokens", &Draft::tokens)
       .field("free_run", &Draft::free_run)
+      .field("q", &Draft::q)
+      .token("resampled", &Draft::resampled)
+      .field("more_tail", &Draft::more_tail)
       .done();
 }
 
@@ -197,21 +212,38 @@ void bind_wire(py::module_& m) {
       .value("internal", FaultCode::kInternal)
       .finalize();
 
+  py::native_enum<Mode>(m, "Mode", "enum.IntEnum")
+      .value("coupled", Mode::kCoupled)
+      .value("residual", Mode::kResidual)
+      .finalize();
+  py::native_enum<Grammar>(m, "Grammar", "enum.IntEnum")
+      .value("none", Grammar::kNone)
+      .value("json_schema", Grammar::kJsonSchema)
+      .value("regex", Grammar::kRegex)
+      .finalize();
+
   bind_messages(m);
 
   py::class_<Limits>(m, "Limits")
       .def(py::init([](std::size_t max_bytes, std::size_t max_nodes, std::size_t max_prompt,
-                       std::size_t max_stop_ids, std::size_t max_text) {
-             return Limits{max_bytes, max_nodes, max_prompt, max_stop_ids, max_text};
+                       std::size_t max_stop_ids, std::size_t max_text, std::size_t max_listed,
+                       std::size_t max_grammar, std::size_t max_sparse) {
+             return Limits{max_bytes, max_nodes,  max_prompt,  max_stop_ids,
+                           max_text,  max_listed, max_grammar, max_sparse};
            }),
            py::kw_only(), py::arg("max_bytes") = Limits{}.max_bytes,
            py::arg("max_nodes") = Limits{}.max_nodes, py::arg("max_prompt") = Limits{}.max_prompt,
-           py::arg("max_stop_ids") = Limits{}.max_stop_ids, py::arg("max_text") = Limits{}.max_text)
+           py::arg("max_stop_ids") = Limits{}.max_stop_ids, py::arg("max_text") = Limits{}.max_text,
+           py::arg("max_listed") = Limits{}.max_listed, py::arg("max_grammar") = Limits{}.max_grammar,
+           py::arg("max_sparse") = Limits{}.max_sparse)
       .def_readonly("max_bytes", &Limits::max_bytes)
       .def_readonly("max_nodes", &Limits::max_nodes)
       .def_readonly("max_prompt", &Limits::max_prompt)
       .def_readonly("max_stop_ids", &Limits::max_stop_ids)
-      .def_readonly("max_text", &Limits::max_text);
+      .def_readonly("max_text", &Limits::max_text)
+      .def_readonly("max_listed", &Limits::max_listed)
+      .def_readonly("max_grammar", &Limits::max_grammar)
+      .def_readonly("max_sparse", &Limits::max_sparse);
 
   m.def(
       "encode",

@@ -1,6 +1,6 @@
 """The native surface. Token, position and slot lists are lists of int; arrays are C-contiguous float32."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -13,11 +13,19 @@ class PeerError(AcespecError): ...
 class EngineError(AcespecError): ...
 
 class SamplingRules:
-    """How the next token is drawn; ``temperature`` 0 is greedy and ignores the rest.
+    """How the next token is drawn.
 
-    Order: logits / ``temperature``; ``min_p`` drops tokens under min_p times the likeliest; ``top_k`` keeps
-    the k likeliest (0: all); ``top_p`` keeps the smallest head of that mass (1: all). ``seed``: of the
-    coupled noise, 64 bits.
+    A LogitShaper first rules tokens out (-inf): all but ``allowed`` (empty: none), ``banned``, what a grammar
+    forbids, stop ids before ``min_tokens`` tokens of output. It then adds ``logit_bias``, pairs of a token
+    and a finite number, and applies ``repetition_penalty`` r > 0 (tokens of prompt and output: logit / r
+    above 0, else logit * r), ``frequency_penalty`` and ``presence_penalty``, both in [-2, 2] (subtracted
+    times the count in the output, and once if there). ``carried``: how many of the prompt's last tokens count
+    as output, those of a request that goes on.
+
+    The Sampler draws from the shaped row: ``temperature`` 0 is greedy and ignores the rest. Otherwise logits
+    / ``temperature``; ``min_p`` drops tokens under min_p times the likeliest; ``top_k`` keeps the k likeliest
+    (0: all); ``top_p`` keeps the smallest head of that mass (1: all). ``seed``: of the request's random
+    numbers, 64 bits.
     """
 
     temperature: float
@@ -25,6 +33,14 @@ class SamplingRules:
     top_p: float
     min_p: float
     seed: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: list[tuple[int, float]]
+    banned: list[int]
+    allowed: list[int]
+    min_tokens: int
+    carried: int
     def __init__(
         self,
         *,
@@ -33,6 +49,14 @@ class SamplingRules:
         top_p: float = 1.0,
         min_p: float = 0.0,
         seed: int = 0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Sequence[tuple[int, float]] = (),
+        banned: Sequence[int] = (),
+        allowed: Sequence[int] = (),
+        min_tokens: int = 0,
+        carried: int = 0,
     ) -> None: ...
     @property
     def greedy(self) -> bool: ...
@@ -42,9 +66,10 @@ class SamplingRules:
 class Sampler:
     """Draws with the coupled noise: ``argmax log p + G(seed, position, token)``. One thread at a time.
 
-    Logit rows are float32[>= vocabulary], C-contiguous, never copied; columns past the vocabulary are
-    padding. Both methods release the GIL and raise UsageError for a row too short or bad rules, EngineError
-    for NaN, +Inf or no finite logit.
+    Applies the rules of the draw alone: a LogitShaper shapes the row before. Logit rows are
+    float32[>= vocabulary], C-contiguous, never copied; columns past the vocabulary are padding. Both methods
+    release the GIL and raise UsageError for a row too short or bad rules, EngineError for NaN, +Inf or no
+    finite logit.
     """
 
     def __init__(self, vocabulary: int) -> None: ...
@@ -59,6 +84,69 @@ class Sampler:
         """
     def choose(self, logits: npt.NDArray[np.float32], rules: SamplingRules, position: int) -> int:
         """The first of ``rank``."""
+    def probabilities(self, logits: npt.NDArray[np.float32], rules: SamplingRules) -> npt.NDArray[np.float32]:
+        """float32[vocabulary]: what ``choose`` draws from, on one token when greedy. Relative error 1e-6."""
+    def quantise(self, logits: npt.NDArray[np.float32], rules: SamplingRules) -> QuantisedDistribution:
+        """The same in integer weights, of the 4,096 likeliest tokens."""
+
+class Stream(IntEnum):
+    """Independent random numbers of one seed: a drafted token, whether the cloud takes it, the samples of a
+    sparse row, the token in place of a rejected one.
+    """
+
+    draw = 0x41636544
+    accept = 0x41636541
+    tail = 0x41636554
+    residual = 0x41636552
+
+def stream_uniforms(seed: int, stream: Stream, position: int, attempt: int = 0) -> tuple[float, float]:
+    """Two numbers in [0, 1), multiples of 2**-53: words 0 and 1, words 2 and 3 of that Philox block."""
+
+class QuantisedDistribution:
+    """Integer weights that sum to 65,536: floor(p * 65536), what is left to the likeliest."""
+
+    def draw(self, word: int) -> int:
+        """The token that a uniform 32-bit word picks, by its upper half, in the order of token ids."""
+    def weight(self, token: int) -> int:
+        """0 for a token that cannot be drawn."""
+    @property
+    def tokens(self) -> list[int]:
+        """Those that can be drawn, by id."""
+
+def residual_draw(row: SparseRow, q: QuantisedDistribution, seed: int, position: int) -> int | None:
+    """Draws from ``(p - q)+``, renormalised, in place of a token drawn from ``q`` that was rejected under p.
+
+    None: it wants more tail samples; with more of them behind the same row it goes on where it stopped.
+    Raises UsageError for a row without a head.
+    """
+
+class LogitShaper:
+    """The rules that change logits, for one request whose prompt and output it counts. One thread at a time.
+
+    Operations are those of IEEE single precision, one by one: rows are equal bit for bit wherever shaped.
+    """
+
+    def __init__(
+        self, vocabulary: int, rules: SamplingRules, prompt: Sequence[int], stop_ids: Sequence[int] = ()
+    ) -> None:
+        """Raises UsageError for bad rules, a token of them or of the prompt outside the vocabulary, more
+        carried tokens than the prompt has."""
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Appends to the output. Raises UsageError for a token outside the vocabulary."""
+    def shapes(self) -> bool:
+        """False when every row without a mask is left as it is, now and later."""
+    def shape(
+        self,
+        logits: npt.NDArray[np.float32],
+        path: Sequence[int] = (),
+        mask: npt.NDArray[np.uint32] | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """The row after the committed tokens and ``path``, drafted tokens that count for this row alone.
+
+        ``mask``: ceil(vocabulary / 32) words or more; bit t % 32 of word t // 32 allows token t. Returns a
+        new float32[vocabulary], or ``logits`` itself when nothing is to be done. Releases the GIL. Raises
+        UsageError for a row or a mask too short, or a token outside the vocabulary.
+        """
 
 def gumbel_words(seed: int, position: int, first: int, count: int) -> npt.NDArray[np.uint32]:
     """The 32-bit words of the coupled noise of tokens ``first`` to ``first + count - 1``."""
@@ -80,6 +168,19 @@ class FaultCode(IntEnum):
     busy = 5
     request = 6
     internal = 7
+
+class Mode(IntEnum):
+    """How the target decides on a drafted token."""
+
+    coupled = 0
+    residual = 1
+
+class Grammar(IntEnum):
+    """What kind of text ``Open.grammar`` is."""
+
+    none = 0
+    json_schema = 1
+    regex = 2
 
 # Messages are values, equal when their fields are; docs/protocol.md says what those mean. A list read from a
 # message is a copy: assign, do not append.
@@ -125,6 +226,10 @@ class Open:
     stop_ids: list[int]
     max_tokens: int
     free_run: bool
+    logprobs: int
+    grammar_kind: Grammar
+    grammar: str
+    mode: Mode
     def __init__(
         self,
         *,
@@ -134,6 +239,37 @@ class Open:
         stop_ids: Sequence[int] = (),
         max_tokens: int = 0,
         free_run: bool = False,
+        logprobs: int = -1,
+        grammar_kind: Grammar = ...,
+        grammar: str = "",
+        mode: Mode = ...,
+    ) -> None: ...
+
+class TokenLogprob:
+    """Under the plain softmax of the target's logits. ``top``: the likeliest tokens with theirs, likeliest
+    first.
+    """
+
+    logprob: float
+    top: list[tuple[int, float]]
+    def __init__(self, *, logprob: float = 0.0, top: Sequence[tuple[int, float]] = ()) -> None: ...
+
+class SparseRow:
+    """The target's distribution p where it rejected a token.
+
+    ``head``: tokens with their p. ``tail_mass``: p of all others together. ``tail``: independent draws from p
+    among those others, in order, each with its p.
+    """
+
+    head: list[tuple[int, float]]
+    tail_mass: float
+    tail: list[tuple[int, float]]
+    def __init__(
+        self,
+        *,
+        head: Sequence[tuple[int, float]] = (),
+        tail_mass: float = 0.0,
+        tail: Sequence[tuple[int, float]] = (),
     ) -> None: ...
 
 class Draft:
@@ -144,6 +280,9 @@ class Draft:
     parent_offsets: list[int]
     tokens: list[int]
     free_run: bool
+    q: list[int]
+    resampled: int
+    more_tail: bool
     def __init__(
         self,
         *,
@@ -154,6 +293,9 @@ class Draft:
         parent_offsets: Sequence[int] = (),
         tokens: Sequence[int] = (),
         free_run: bool = False,
+        q: Sequence[int] = (),
+        resampled: int = -1,
+        more_tail: bool = False,
     ) -> None: ...
 
 class Verdict:
@@ -165,6 +307,8 @@ class Verdict:
     finish: Finish
     queue_us: int
     verify_us: int
+    logprobs: list[TokenLogprob]
+    sparse: SparseRow | None
     def __init__(
         self,
         *,
@@ -176,6 +320,8 @@ class Verdict:
         finish: Finish = ...,
         queue_us: int = 0,
         verify_us: int = 0,
+        logprobs: Sequence[TokenLogprob] = (),
+        sparse: SparseRow | None = None,
     ) -> None: ...
 
 class Cancel:
@@ -199,7 +345,8 @@ Message: TypeAlias = Hello | Welcome | Open | Draft | Verdict | Cancel | Close |
 
 class Limits:
     """Sizes a message may have: bytes in all, nodes of a Draft (and tokens of a Verdict), tokens of a prompt,
-    stop ids, bytes of a text.
+    stop ids, bytes of a text, tokens biased, banned or allowed (of each), bytes of a grammar, tokens and
+    samples of a sparse row.
     """
 
     def __init__(
@@ -210,6 +357,9 @@ class Limits:
         max_prompt: int = 131_072,
         max_stop_ids: int = 64,
         max_text: int = 4096,
+        max_listed: int = 4096,
+        max_grammar: int = 65_536,
+        max_sparse: int = 4096,
     ) -> None: ...
     @property
     def max_bytes(self) -> int: ...
@@ -221,6 +371,12 @@ class Limits:
     def max_stop_ids(self) -> int: ...
     @property
     def max_text(self) -> int: ...
+    @property
+    def max_listed(self) -> int: ...
+    @property
+    def max_grammar(self) -> int: ...
+    @property
+    def max_sparse(self) -> int: ...
 
 def encode(message: Message, limits: Limits = ...) -> bytes:
     """Raises UsageError when the message breaks a limit or its own invariants."""
@@ -388,10 +544,26 @@ class Drafter:
 
     def __init__(self, engine: Engine, options: DrafterOptions = ...) -> None:
         """Raises UsageError when the engine's ring lacks room for the context and 16 branch slots."""
-    def begin(self, prompt: Sequence[int], rules: SamplingRules) -> int:
+    def begin(
+        self,
+        prompt: Sequence[int],
+        rules: SamplingRules,
+        stop_ids: Sequence[int] = (),
+        residual: bool = False,
+    ) -> int:
         """Starts a request; returns how many prompt tokens keep the keys and values of the last one.
 
-        Raises UsageError on an empty prompt, one longer than the context, an unknown token, bad rules.
+        Nothing is drafted below a stop id. ``residual``: the main chain is drawn from the drafter's own
+        distribution, quantised, for a target that accepts with min(1, p/q); how many tokens are then sent
+        must not depend on what they are. Raises UsageError on an empty prompt, one longer than the context,
+        an unknown token, bad rules.
+        """
+    def set_mask(self, source: Callable[[list[int]], npt.NDArray[np.uint32] | None] | None) -> None:
+        """Holds the drafts of this request to a grammar; ``begin`` ends it.
+
+        ``step`` calls ``source`` with the tokens from the committed end down to each node it expands; it
+        returns the mask of what may follow, as ``LogitShaper.shape`` takes it. What it raises ends the step,
+        as an engine's failure does.
         """
     def step(self, width: int, extend: bool) -> StepReport:
         """One forward; releases the GIL.
@@ -403,6 +575,16 @@ class Drafter:
     def take_chain(self, length: int) -> list[int]:
         """The first ``length`` tokens of the main chain, fewer if fewer are ready, pinned until the next
         verdict. Raises UsageError while a chain is in flight."""
+    @property
+    def chain_weights(self) -> list[int]:
+        """Residual mode: the weight less 1 of each token of the chain in flight, for ``Draft.q``."""
+    def resample(self, depth: int, row: SparseRow) -> int | None:
+        """Residual mode: the token in place of number ``depth`` (from 0) of the chain in flight, which the
+        target rejected under ``row``; commit it with ``apply_verdict``, behind the accepted ones.
+
+        None: more tail samples are needed, behind those of ``row``, for another call. Raises UsageError when
+        no such token is in flight, PeerError when the row leads to a token outside the vocabulary.
+        """
     def apply_verdict(self, tokens: Sequence[int]) -> Recovery:
         """Commits ``tokens``: the accepted ones and the correction or bonus, in order.
 

@@ -95,6 +95,14 @@ class Bundle:
         file = self.path / CHAT_TEMPLATE
         return file.read_text(encoding="utf-8") if file.is_file() else None
 
+    def with_one_bos(self, ids: list[int]) -> list[int]:
+        """A prompt with exactly one BOS before it, where the tokenizer puts one or `ids` begin with one."""
+        if self.bos_id is None:
+            return ids
+        written = next((index for index, token in enumerate(ids) if token != self.bos_id), len(ids))
+        wanted = written or self.vocabulary_table.encode("", add_special=True)[:1] == [self.bos_id]
+        return [self.bos_id, *ids[written:]] if wanted else ids
+
     def verify(self) -> None:
         """Checks every listed file against its SHA-256, and the tokenizer against its fingerprint."""
         for name, expected in self.sha256.items():

@@ -11,7 +11,8 @@ from typing import Final
 from acespec_edge import _core
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.request import Request
-from acespec_edge.session import Committed, EdgeSession, Welcomed
+from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
 from acespec_edge.stats import Counters
 from acespec_edge.transport import Link
@@ -80,14 +81,31 @@ class Channel:
             max_tokens=request.max_tokens,
             at=time.monotonic(),
             free_run=free_run,
+            mode=_core.Mode[request.sampling],
+            logprobs=-1 if request.logprobs is None else request.logprobs,
+            grammar=request.grammar,
         )
         self._prefill = _PREFILL_TIMEOUT * len(request.prompt)
         self._link.send(frame)
         return self._session.counters
 
-    def draft(self, tokens: Sequence[int], *, free_run: bool = False) -> None:
+    def draft(
+        self,
+        tokens: Sequence[int],
+        *,
+        free_run: bool = False,
+        weights: Sequence[int] = (),
+        resampled: int | None = None,
+    ) -> None:
         """Sends a chain; see EdgeSession.draft."""
-        self._link.send(self._session.draft(tokens, at=time.monotonic(), free_run=free_run))
+        now = time.monotonic()
+        self._link.send(
+            self._session.draft(tokens, at=now, free_run=free_run, weights=weights, resampled=resampled)
+        )
+
+    def more_samples(self) -> None:
+        """Asks for them; see EdgeSession.more_samples."""
+        self._link.send(self._session.more_samples(at=time.monotonic()))
 
     def poll(self) -> Committed | None:
         """What has arrived, without waiting."""

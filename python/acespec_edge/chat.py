@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -38,7 +38,7 @@ def render_chat(
     model then goes on writing (`continue_final_message`; the two exclude each other). `tools` are JSON
     schemas of functions, `variables` whatever else the template asks for. The template is data from outside
     and runs in a sandbox. Raises UsageError when the bundle has no template, a message is malformed, or the
-    template refuses the messages.
+    template refuses the messages or has no place for tools.
     """
     if bundle.chat_template is None:
         raise UsageError(f"bundle {bundle.name} has no chat template: give the prompt as text or token ids")
@@ -57,6 +57,7 @@ def render_chat(
         marker = f"[{secrets.token_hex(16)}]"
         turns[-1]["content"] += marker + " "
     try:
+        _check_tools(bundle, tools or ())
         text = _compiled(bundle.chat_template).render(
             **(variables or {}),
             messages=turns,
@@ -82,16 +83,18 @@ def render_chat(
 def encode_chat(bundle: Bundle, messages: Sequence[Message], **options: Any) -> list[int]:
     """Token ids of `render_chat` with the same `options`, special tokens recognised.
 
-    Where the tokenizer puts a BOS before a text there is exactly one, whether or not the template writes it
-    too.
+    Exactly one BOS where the tokenizer or the template puts any.
     """
-    vocabulary = bundle.vocabulary_table
-    ids = vocabulary.encode(render_chat(bundle, messages, **options))
-    bos = bundle.bos_id
-    if bos is None or vocabulary.encode("", add_special=True)[:1] != [bos]:
-        return ids
-    written = next((index for index, token in enumerate(ids) if token != bos), len(ids))
-    return [bos, *ids[written:]]
+    return bundle.with_one_bos(bundle.vocabulary_table.encode(render_chat(bundle, messages, **options)))
+
+
+def _check_tools(bundle: Bundle, tools: Sequence[Mapping[str, Any]]) -> None:
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise UsageError(f"tools[{index}]: {tool!r} must be an object, the JSON schema of a function")
+    # A template that never looks at them would drop them in silence.
+    if tools and "tools" not in _variables(bundle.chat_template or ""):
+        raise UsageError(f"tools: the chat template of {bundle.name} has no place for them")
 
 
 def _plain_turn(message: Message, index: int) -> dict[str, Any]:
@@ -150,6 +153,16 @@ class _GenerationBlocks(Extension):
 
 @lru_cache(maxsize=8)
 def _compiled(source: str) -> Template:
+    return _environment().from_string(source)
+
+
+@lru_cache(maxsize=8)
+def _variables(source: str) -> frozenset[str]:
+    return frozenset(meta.find_undeclared_variables(_environment().parse(source)))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> ImmutableSandboxedEnvironment:
     # The settings and helpers that published templates are written against.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlocks]
@@ -157,7 +170,7 @@ def _compiled(source: str) -> Template:
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-    return environment.from_string(source)
+    return environment
 
 
 def _raise_exception(message: str) -> NoReturn:

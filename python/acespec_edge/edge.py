@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import weakref
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.modes import Commit, Pace, Run, drafter_alone, speculate, target_alone
-from acespec_edge.request import Mode, Options, Prompt, checked_mode, make_request
+from acespec_edge.prompt import Prompt
+from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
 from acespec_edge.session import EdgeSession
 from acespec_edge.transport import Connector, connect, local_connector, read_token
@@ -121,6 +123,23 @@ class EdgeRuntime:
         for _ in stream:
             pass
         return stream.result
+
+    def generate_many(self, prompt: Prompt, *, n: int, **options: Unpack[Options]) -> list[Result]:
+        """``n`` generations, one after the other, by seeds ``seed``, ``seed + 1``, ...: each is what
+        generate() gives for its seed. The drafter reads the prompt once. Arguments and errors as there.
+        """
+        if n < 1:
+            raise UsageError(f"n is {n}: it must be 1 or more")
+        seed = options.pop("seed", None)
+        if seed is None:
+            seed = secrets.randbits(53)
+        elif not 0 <= seed <= (1 << 64) - n:
+            raise UsageError(f"seed is {seed}: with n = {n} it must be 0 to 2**64 - {n}")
+        results = []
+        for number in range(n):
+            options["seed"] = seed + number
+            results.append(self.generate(prompt, **options))
+        return results
 
     def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Starts generating; iterate for pieces, then read ``result``. Arguments and errors as for

@@ -10,7 +10,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+from acespec_edge import _core
 from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.logprobs import TokenLogprob
 from acespec_edge.modes import Commit, Run
 from acespec_edge.output import Output
 from acespec_edge.request import Request
@@ -42,7 +44,11 @@ class Generation:
     def __init__(self, source: Source, request: Request, vocabulary: Vocabulary) -> None:
         self._source = source
         self._request = request
-        self._output = Output(vocabulary, frozenset(request.stop_ids), StopStrings(request.stops))
+        self._vocabulary = vocabulary
+        self._output = Output(
+            vocabulary, frozenset(request.stop_ids), StopStrings(request.stops), request.earlier
+        )
+        self._logprobs: list[TokenLogprob] = []
         self._meter = Meter(seed=request.rules.seed, started=time.monotonic())
         self._origin: Origin = "edge" if request.mode == "edge" else "target"
         self._cancelled = threading.Event()
@@ -72,29 +78,40 @@ class Generation:
         except BaseException as error:
             failure = error
         # Held text goes out however it ended, so that the pieces always add up to the result.
-        self._show(sink, [], self._output.finish())
+        self._show(sink, [], self._output.finish(), [])
         ended = Ended(self._result(finish), failure)
         if isinstance(failure, LinkError):
             failure.partial = ended.result
         sink(ended)
 
     def _generate(self, sink: Callable[[Event], None]) -> FinishReason:
-        with self._source(Run(self._request, self._meter, self._cancelled)) as commits:
+        run = Run(self._request, self._vocabulary, self._meter, self._cancelled)
+        with self._source(run) as commits:
             for commit in commits:
                 text, ids = self._output.push(commit.tokens)
-                self._show(sink, ids, text)
+                self._show(sink, ids, text, commit.logprobs)
                 finish: FinishReason | None = "stop" if self._output.ended else commit.finish
                 if finish is not None:
                     return finish
         return "cancelled"
 
-    def _show(self, sink: Callable[[Event], None], ids: list[int], text: str) -> None:
+    def _show(
+        self, sink: Callable[[Event], None], ids: list[int], text: str, reports: list[_core.TokenLogprob]
+    ) -> None:
+        """``reports``: on all tokens of the commit; ``ids`` may end before them."""
         if not ids and not text:
             return
+        logprobs = None
+        if self._request.logprobs is not None:
+            logprobs = [
+                TokenLogprob.of(token, report, self._vocabulary)
+                for token, report in zip(ids, reports, strict=False)
+            ]
+            self._logprobs += logprobs
         now = time.monotonic()
         if ids:
             self._meter.shown(len(ids), now)
-        sink(Piece(text, ids, self._origin, now - self._meter.started))
+        sink(Piece(text, ids, self._origin, now - self._meter.started, logprobs))
 
     def _result(self, finish: FinishReason) -> Result:
         ids = self._output.token_ids
@@ -104,6 +121,8 @@ class Generation:
             finish_reason=finish,
             usage=Usage(len(self._request.prompt), len(ids)),
             stats=self._meter.summary(time.monotonic()),
+            logprobs=None if self._request.logprobs is None else self._logprobs,
+            earlier_ids=list(self._request.earlier),
         )
 
 

@@ -12,8 +12,16 @@ class Output:
     """The returned part of a generation: ids and text that always describe the same tokens. Not
     thread-safe."""
 
-    def __init__(self, vocabulary: Vocabulary, stop_ids: Collection[int], stops: StopStrings) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        stop_ids: Collection[int],
+        stops: StopStrings,
+        earlier: Sequence[int] = (),
+    ) -> None:
+        """``earlier``: output that goes on here, none of whose text is shown again."""
         self._decoder = StreamDecoder(vocabulary)
+        self._decoder.push(earlier)
         self._stop_ids = stop_ids
         self._stops = stops
         self._texts: list[str] = []

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict, cast, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
+from acespec_edge.grammar_text import GrammarText, grammar_text
+from acespec_edge.prompt import Prompt, prompt_ids
+from acespec_edge.result import Result
+from acespec_edge.rules import make_rules
 from acespec_edge.stops import StopStrings
 
-Message = Mapping[str, Any]
 Mode = Literal["auto", "cloud", "edge"]
-Prompt = str | Sequence[int] | Sequence[Message]
+Sampling = Literal["coupled", "residual"]
 
 MODES: Final[tuple[str, ...]] = get_args(Mode)
+SAMPLINGS: Final[tuple[str, ...]] = get_args(Sampling)
+
+MAX_LOGPROBS: Final = 20
+"""Alternatives of one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A checked request, ready to run."""
+    """A checked request, ready to run. ``earlier``: the output it goes on with, at the end of ``prompt``."""
 
     prompt: list[int]
     rules: _core.SamplingRules
@@ -29,6 +35,10 @@ class Request:
     stop_ids: list[int]
     stops: tuple[str, ...]
     mode: Mode
+    sampling: Sampling = "coupled"
+    logprobs: int | None = None
+    grammar: GrammarText | None = None
+    earlier: tuple[int, ...] = ()
 
 
 class Options(TypedDict, total=False):
@@ -46,12 +56,46 @@ class Options(TypedDict, total=False):
     """Drop tokens under this share of the likeliest, in [0, 1]; 0."""
     seed: int | None
     """Key of the sampling noise, 0 to 2**64 - 1; None, the default, draws one, and the stats tell it."""
+    repetition_penalty: float
+    """Divides the logits above 0 of tokens in prompt or output, and multiplies the others; above 0; 1."""
+    presence_penalty: float
+    """Taken off the logits of tokens in the output, in [-2, 2]; 0."""
+    frequency_penalty: float
+    """Taken off as often as a token is in the output, in [-2, 2]; 0."""
+    logit_bias: Mapping[int, float] | None
+    """Added to the logits of these tokens; None."""
+    banned_tokens: Sequence[int] | None
+    """Never come; None."""
+    allowed_tokens: Sequence[int] | None
+    """No others come; None."""
+    min_tokens: int
+    """Tokens of output before which no end-of-sequence token comes; 0."""
+    ignore_eos: bool
+    """Go on after an end-of-sequence token as after any other; False."""
     stop: str | Sequence[str] | None
     """Up to 16 strings; the text ends before the first that appears. None."""
+    logprobs: int | None
+    """Report every token's log-probability under the target, and of so many likeliest, 0 to 20; None."""
+    json_schema: Mapping[str, Any] | str | None
+    """The text is JSON that this schema describes; None."""
+    regex: str | None
+    """The text matches this regular expression (Rust's syntax) as a whole; None."""
+    sampling: Sampling
+    """"coupled", the default: target and drafter share their random numbers. "residual": the target accepts
+    by min(1, p/q), and this device draws what comes instead. The output's distribution is the same, but which
+    output a seed gives depends on the drafts, too."""
+    continue_from: Result | Sequence[int] | None
+    """Go on behind this output of the same prompt, which the rules count as output. By the same options and
+    seed (a result's own by default), and coupled sampling, what comes is what an unbroken request has there.
+    Stop strings are looked for in what comes. None."""
     mode: Mode | None
     """Instead of the runtime's."""
     raw: bool
     """Take a text prompt as it is, without the chat template; False."""
+    tools: Sequence[Mapping[str, Any]] | None
+    """JSON schemas of functions, for the chat template; None."""
+    continue_final_message: bool
+    """Let the model go on inside the last chat message instead of answering it; False."""
 
 
 def make_request(
@@ -65,35 +109,77 @@ def make_request(
     top_p: float = 1.0,
     min_p: float = 0.0,
     seed: int | None = None,
+    repetition_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
+    banned_tokens: Sequence[int] | None = None,
+    allowed_tokens: Sequence[int] | None = None,
+    min_tokens: int = 0,
+    ignore_eos: bool = False,
     stop: str | Sequence[str] | None = None,
+    logprobs: int | None = None,
+    json_schema: Mapping[str, Any] | str | None = None,
+    regex: str | None = None,
+    sampling: Sampling = "coupled",
+    continue_from: Result | Sequence[int] | None = None,
     mode: Mode | None = None,
     raw: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    continue_final_message: bool = False,
 ) -> Request:
     """Raises UsageError naming the first field that is wrong."""
     taken: Mode = default_mode if mode is None else mode
     checked_mode(taken)
+    if sampling not in SAMPLINGS:
+        raise UsageError(f"sampling is {sampling!r}: it must be one of {', '.join(SAMPLINGS)}")
     if not 1 <= max_tokens < 1 << 32:
         raise UsageError(f"max_tokens is {max_tokens}: it must be 1 to 2**32 - 1")
-    if seed is not None and not 0 <= seed < 1 << 64:
-        raise UsageError(f"seed is {seed}: it must be 0 to 2**64 - 1")
-    rules = _core.SamplingRules(
+    _check_logprobs(logprobs, taken)
+    stop_ids = [] if ignore_eos else list(bundle.eos_ids)
+    grammar = grammar_text(json_schema, regex)
+    if grammar is not None and not stop_ids:
+        raise UsageError(
+            f"{grammar.kind}: a text ends with an end-of-sequence token where it may end, and "
+            + ("ignore_eos is set" if ignore_eos else f"{bundle.name} has none")
+        )
+    earlier: tuple[int, ...] = ()
+    if isinstance(continue_from, Result):
+        earlier = (*continue_from.earlier_ids, *continue_from.token_ids)
+        seed = continue_from.stats.seed if seed is None else seed
+    elif continue_from is not None:
+        earlier = tuple(prompt_ids(bundle, list(continue_from))) if len(continue_from) else ()
+    rules = make_rules(
+        bundle.vocabulary_table.size,
+        seed=seed,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
-        # 53 bits, so that a seed survives JSON readers that keep numbers as doubles.
-        seed=secrets.randbits(53) if seed is None else seed,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        logit_bias=logit_bias,
+        banned_tokens=banned_tokens,
+        allowed_tokens=allowed_tokens,
+        min_tokens=min_tokens,
+        max_tokens=max_tokens,
+        carried=len(earlier),
     )
-    rules.validate()
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     StopStrings(stops)
+    ids = prompt_ids(bundle, prompt, raw=raw, tools=tools, continue_final_message=continue_final_message)
     return Request(
-        prompt=prompt_ids(bundle, prompt, raw=raw),
+        prompt=[*ids, *earlier],
         rules=rules,
         max_tokens=max_tokens,
-        stop_ids=list(bundle.eos_ids),
+        stop_ids=stop_ids,
         stops=stops,
         mode=taken,
+        sampling=sampling,
+        logprobs=logprobs,
+        grammar=grammar,
+        earlier=earlier,
     )
 
 
@@ -103,38 +189,10 @@ def checked_mode(mode: str) -> None:
         raise UsageError(f"mode is {mode!r}: it must be one of {', '.join(MODES)}")
 
 
-def prompt_ids(bundle: Bundle, prompt: Prompt, *, raw: bool) -> list[int]:
-    """Token ids of a prompt: a string is one user turn when the bundle has a chat template (unless ``raw``),
-    else plain text; messages go through the template; ids are taken as they are.
-
-    Raises UsageError for an empty prompt, ids outside the vocabulary, or messages that the template refuses.
-    """
-    if not prompt:
-        raise UsageError("prompt is empty: give a text, chat messages or token ids")
-    vocabulary = bundle.vocabulary_table
-    if isinstance(prompt, str):
-        if raw or bundle.chat_template is None:
-            ids = vocabulary.encode(prompt, add_special=True)
-        else:
-            ids = _chat_ids(bundle, [{"role": "user", "content": prompt}])
-    elif all(isinstance(part, Mapping) for part in prompt):
-        ids = _chat_ids(bundle, cast("Sequence[Message]", prompt))
-    else:
-        ids = [_checked_id(part, index, vocabulary.size) for index, part in enumerate(prompt)]
-    if not ids:
-        raise UsageError("prompt is empty: the tokenizer makes no token of it")
-    return ids
-
-
-def _chat_ids(bundle: Bundle, messages: Sequence[Message]) -> list[int]:
-    from acespec_edge.chat import encode_chat
-
-    return encode_chat(bundle, messages)
-
-
-def _checked_id(part: object, index: int, size: int) -> int:
-    if not isinstance(part, int) or isinstance(part, bool):
-        raise UsageError(f"prompt[{index}] is {part!r}: a prompt is a text, chat messages, or token ids")
-    if not 0 <= part < size:
-        raise UsageError(f"prompt[{index}] is {part}: token ids of this bundle are 0 to {size - 1}")
-    return part
+def _check_logprobs(logprobs: int | None, mode: Mode) -> None:
+    if logprobs is None:
+        return
+    if not 0 <= logprobs <= MAX_LOGPROBS:
+        raise UsageError(f"logprobs is {logprobs}: it must be 0 to {MAX_LOGPROBS}, or None")
+    if mode == "edge":
+        raise UsageError("logprobs are the target's: mode 'edge' has none; use 'auto' or 'cloud'")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from acespec_edge.logprobs import TokenLogprob
 from acespec_edge.stats import Stats
 
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
@@ -18,13 +19,15 @@ class Piece:
 
     ``text`` may be empty while a character or a possible stop string is incomplete; ``token_ids`` may be
     empty when held text is let go at the end. ``origin`` is "target" when the target chose every token,
-    "edge" when the drafter did. ``at``: seconds since the request was made.
+    "edge" when the drafter did. ``at``: seconds since the request was made. ``logprobs``: one for each of
+    ``token_ids``, when asked for.
     """
 
     text: str
     token_ids: list[int]
     origin: Origin
     at: float
+    logprobs: list[TokenLogprob] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Result:
     ``token_ids`` ends with the token that ended it: the end-of-sequence id, whose text is not shown, or the
     token that completed a stop string, which ``text`` is cut before. ``finish_reason``: "stop", "length"
     (``max_tokens``), "context" (no room left), "cancelled" (by the caller), "error" (only in what an error
-    left behind).
+    left behind). ``logprobs``: one for each of ``token_ids``, when asked for. ``earlier_ids``: the output
+    that this one went on with (``continue_from``), which counts as prompt here.
     """
 
     text: str
@@ -61,6 +65,8 @@ class Result:
     finish_reason: FinishReason
     usage: Usage
     stats: Stats
+    logprobs: list[TokenLogprob] | None = None
+    earlier_ids: list[int] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -69,5 +75,6 @@ class Result:
             "token_ids": self.token_ids,
             "finish_reason": self.finish_reason,
             "usage": self.usage.to_dict(),
+            "logprobs": None if self.logprobs is None else [entry.to_dict() for entry in self.logprobs],
             "stats": dataclasses.asdict(self.stats),
         }

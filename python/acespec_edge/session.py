@@ -4,42 +4,27 @@ argument."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.faults import raise_fault
+from acespec_edge.grammar_text import GrammarText
 from acespec_edge.protocol import next_round
+from acespec_edge.round_trip import RoundTrip
+from acespec_edge.session_events import Committed, Event, Welcomed
 from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
-from acespec_edge.verdict_rules import SentDraft, Terms, accepted_path, check_tokens
+from acespec_edge.verdict_rules import (
+    SentDraft,
+    Terms,
+    accepted_path,
+    check_logprobs,
+    check_sparse,
+    check_tokens,
+)
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
-
-_RTT_GAIN: Final = 1 / 8
-"""Weight of a new sample in the smoothed round trip (RFC 6298)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Welcomed:
-    """The cloud took the session."""
-
-    welcome: _core.Welcome
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The sequence grew by ``tokens``, the first ``accepted`` of them out of the draft that was in
-    flight.
-    """
-
-    tokens: list[int]
-    accepted: int
-    finish: _core.Finish
-    at: float
-
-
-Event = Welcomed | Committed
 
 
 class EdgeSession:
@@ -61,10 +46,7 @@ class EdgeSession:
         self.state = State.NEW
         self.welcome: _core.Welcome | None = None
         self.counters = Counters()
-        self.rtt: float | None = None
-        """Smoothed round trip in seconds without the cloud's queue and verification; None before the
-        first."""
-        self._rtt_is_rough = True
+        self._round_trip = RoundTrip()
         self._request = 0
         self._terms = Terms(frozenset(), 0, vocabulary, 0)
         self._length = 0
@@ -74,6 +56,13 @@ class EdgeSession:
         self._next_node = 1
         self._in_flight: SentDraft | None = None
         self._cloud_runs_free = False
+        self._rejected = False
+
+    @property
+    def rtt(self) -> float | None:
+        """Smoothed round trip in seconds without the cloud's queue and verification; None before the
+        first."""
+        return self._round_trip.seconds
 
     @property
     def waiting(self) -> bool:
@@ -98,6 +87,9 @@ class EdgeSession:
         max_tokens: int,
         at: float,
         free_run: bool = False,
+        mode: _core.Mode = _core.Mode.coupled,
+        logprobs: int = -1,
+        grammar: GrammarText | None = None,
     ) -> bytes:
         """Starts the next request. ``at``: now, in the seconds of the clock that stamps arrivals."""
         request = self._request % 0xFFFF + 1
@@ -108,42 +100,75 @@ class EdgeSession:
             stop_ids=list(stop_ids),
             max_tokens=max_tokens,
             free_run=free_run,
+            logprobs=logprobs,
+            grammar_kind=_core.Grammar.none if grammar is None else _core.Grammar[grammar.kind],
+            grammar="" if grammar is None else grammar.text,
+            mode=mode,
         )
         frame = self._send(message)
         self._request = request
         room = self.welcome.max_context - len(prompt) if self.welcome is not None else 0
-        self._terms = Terms(frozenset(stop_ids), max_tokens, self._vocabulary, room)
+        self._terms = Terms(frozenset(stop_ids), max_tokens, self._vocabulary, room, mode, logprobs)
         self.counters = Counters(bytes_up=len(frame))
         self._length = self._prompt_length = len(prompt)
         self._round = self._answered = 0
         self._next_node = 1
         self._cloud_runs_free = free_run
+        self._rejected = False
         self._in_flight = SentDraft(0, 1, [], free_run, at, opening=True)
         return frame
 
-    def draft(self, tokens: Sequence[int], *, at: float, free_run: bool = False) -> bytes:
+    def draft(
+        self,
+        tokens: Sequence[int],
+        *,
+        at: float,
+        free_run: bool = False,
+        weights: Sequence[int] = (),
+        resampled: int | None = None,
+    ) -> bytes:
         """A chain below the last committed token.
 
         An empty one asks for one plain step; with ``free_run`` the cloud goes on by itself from there.
+        Residual mode: ``weights`` of the tokens less 1; ``resampled``: the token drawn in place of the one
+        that the last verdict rejected, committed in front of the chain.
         """
+        if self._rejected != (resampled is not None):
+            state = "was rejected and has to be" if self._rejected else "is the cloud's, and must not be"
+            raise UsageError(f"draft on {self._length} tokens: the next one {state} resampled")
+        drawn = _core.Draft().resampled if resampled is None else resampled
+        chain = list(tokens)
+        message = self._next_draft(tokens=chain, free_run=free_run, q=list(weights), resampled=drawn)
+        sent = SentDraft(message.round, message.first_node, chain, free_run, at, resampled=resampled)
+        return self._send_draft(message, sent)
+
+    def more_samples(self, *, at: float) -> bytes:
+        """Asks for more tail samples of the row that the last verdict brought."""
+        if not self._rejected:
+            raise UsageError("more samples: no row waits for a token to be drawn")
+        message = self._next_draft(more_tail=True)
+        sent = SentDraft(message.round, message.first_node, [], False, at, more_tail=True)
+        return self._send_draft(message, sent)
+
+    def _next_draft(self, **fields: Any) -> _core.Draft:
         if self._in_flight is not None:
             raise UsageError(f"draft of round {self._round + 1}: round {self._round} has no verdict yet")
-        round_number = next_round(self._round)
-        message = _core.Draft(
+        return _core.Draft(
             request=self._request,
-            round=round_number,
+            round=next_round(self._round),
             base=self._length,
             first_node=self._next_node,
-            tokens=list(tokens),
-            free_run=free_run,
+            **fields,
         )
+
+    def _send_draft(self, message: _core.Draft, sent: SentDraft) -> bytes:
         frame = self._send(message)
-        self.counters.bytes_up += len(frame)
-        self.counters.max_draft_bytes = max(self.counters.max_draft_bytes, len(frame))
-        self._in_flight = SentDraft(round_number, self._next_node, list(tokens), free_run, at)
-        self._round = round_number
-        self._next_node += len(tokens)
-        self._cloud_runs_free = self._cloud_runs_free or free_run
+        self.counters.sent_draft(len(frame))
+        self._in_flight = sent
+        self._round = sent.round
+        self._next_node += len(sent.tokens)
+        self._length += len(sent.drawn)
+        self._cloud_runs_free = self._cloud_runs_free or sent.free_run
         return frame
 
     def cancel(self) -> bytes:
@@ -212,7 +237,7 @@ class EdgeSession:
         self.state = State.CLOSED if fault.request == 0 else State.IDLE
         if cancelling and fault.request != 0:
             return Committed([], 0, _core.Finish.cancelled, at)
-        _raise_fault(fault)
+        raise_fault(fault)
 
     def _verdict(self, verdict: _core.Verdict, size: int, at: float) -> Committed:
         if verdict.request != self._request:
@@ -222,18 +247,25 @@ class EdgeSession:
         sent = self._answers(verdict)
         path = accepted_path(sent, verdict)
         tokens = path + list(verdict.tokens)
-        check_tokens(tokens, verdict.finish, self._terms, self._length - self._prompt_length)
+        rejected = verdict.sparse is not None
+        check_sparse(sent, verdict, len(path), self._terms)
+        # What a draft resampled is committed by it, and accounted for with its verdict.
+        whole = [*(sent.drawn if sent is not None else []), *tokens]
+        generated = self._length - self._prompt_length - len(whole) + len(tokens)
+        check_tokens(whole, verdict.finish, self._terms, generated, rejected=rejected)
+        check_logprobs(verdict.logprobs, len(whole), self._terms)
         if verdict.finish == _core.Finish.cancelled and self.state is not State.CANCELLING:
             raise PeerError("verdict ends a request as cancelled that was not cancelled")
         self._length += len(tokens)
-        self._count(verdict, sent, len(path), len(tokens), size, at)
+        self._rejected = rejected
+        self._count(verdict, sent, len(path), len(whole), size, at)
         if sent is None and self._in_flight is not None:
             self._in_flight.since += tokens
             if self._in_flight.rest() is None:
                 self._in_flight = None
         if verdict.finish != _core.Finish.none:
             self._in_flight = None
-        return Committed(tokens, len(path), verdict.finish, at)
+        return Committed(tokens, len(path), verdict.finish, at, verdict.logprobs, verdict.sparse)
 
     def _answers(self, verdict: _core.Verdict) -> SentDraft | None:
         """The draft in flight when the verdict answers it; None for one of a free-running or cancelled
@@ -260,30 +292,12 @@ class EdgeSession:
         at: float,
     ) -> None:
         counters = self.counters
-        counters.bytes_down += size
-        counters.max_verdict_bytes = max(counters.max_verdict_bytes, size)
-        counters.verdicts += 1
-        counters.verify += 1e-6 * verdict.verify_us
+        counters.got_verdict(size, 1e-6 * verdict.verify_us)
         if sent is None:
             return
         if not sent.opening and not sent.free_run:
-            counters.rounds += 1
-            counters.accepted += accepted
-            counters.committed += committed
+            counters.ended_round(accepted, committed)
         sample = max(0.0, at - sent.at - 1e-6 * (verdict.queue_us + verdict.verify_us))
         # An Open carries the whole prompt, so its time only stands in until a draft has been measured.
-        rough = sent.opening
-        if self.rtt is None or (self._rtt_is_rough and not rough):
-            self.rtt, self._rtt_is_rough = sample, rough
-        elif self._rtt_is_rough == rough:
-            self.rtt += _RTT_GAIN * (sample - self.rtt)
-        counters.rtt = self.rtt
-
-
-def _raise_fault(fault: _core.Fault) -> NoReturn:
-    code = fault.code
-    if code == _core.FaultCode.busy:
-        raise LinkError(f"the cloud is busy: {fault.message}", retry_after=1e-3 * fault.retry_after_ms)
-    if code in (_core.FaultCode.tokenizer, _core.FaultCode.request, _core.FaultCode.unauthorized):
-        raise UsageError(fault.message)
-    raise PeerError(f"the cloud reports a fault ({code.name}): {fault.message}")
+        self._round_trip.measured(sample, rough=sent.opening)
+        counters.rtt = self.rtt or 0.0

@@ -12,17 +12,23 @@ from acespec_edge.protocol import ROOT, Match, match
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What binds the output of a request. ``room``: tokens until the cloud's context is full."""
+    """What binds the output of a request. ``room``: tokens until the cloud's context is full. ``logprobs``:
+    alternatives that are reported with a token; -1: nothing is.
+    """
 
     stop_ids: frozenset[int]
     max_tokens: int
     vocabulary: int
     room: int
+    mode: _core.Mode = _core.Mode.coupled
+    logprobs: int = -1
 
 
 @dataclass(slots=True)
 class SentDraft:
-    """A draft (or the Open, as round 0) that waits for its verdict."""
+    """A draft (or the Open, as round 0) that waits for its verdict. ``resampled``: what this side drew in
+    front of it; ``more_tail``: it only asks for more samples to draw with.
+    """
 
     round: int
     first_node: int
@@ -30,7 +36,14 @@ class SentDraft:
     free_run: bool
     at: float
     opening: bool = False
+    resampled: int | None = None
+    more_tail: bool = False
     since: list[int] = field(default_factory=list)
+
+    @property
+    def drawn(self) -> list[int]:
+        """What the draft itself commits."""
+        return [] if self.resampled is None else [self.resampled]
 
     def rest(self) -> Match | None:
         """What is left of it after the tokens committed since it was sent; None when the cloud drops it."""
@@ -53,12 +66,48 @@ def accepted_path(sent: SentDraft | None, verdict: _core.Verdict) -> list[int]:
     return path[::-1]
 
 
-def check_tokens(tokens: Sequence[int], finish: _core.Finish, terms: Terms, generated: int) -> None:
+def check_sparse(sent: SentDraft | None, verdict: _core.Verdict, accepted: int, terms: Terms) -> None:
+    """Raises PeerError unless a verdict leaves the next token to this side exactly where it may: after it
+    rejected a drafted token, or with the samples that were asked for.
+    """
+    if verdict.sparse is None:
+        if sent is not None and sent.more_tail and verdict.finish == _core.Finish.none:
+            raise PeerError("verdict brings no tail samples, which were asked for")
+        return
+    rest = sent.rest() if sent is not None else None
+    rejects = rest is not None and accepted < len(rest.tokens)
+    if terms.mode != _core.Mode.residual or not (rejects or (sent is not None and sent.more_tail)):
+        raise PeerError("verdict has a sparse row where no drafted token can have been rejected")
+    for token, _ in (*verdict.sparse.head, *verdict.sparse.tail):
+        if token >= terms.vocabulary:
+            raise PeerError(f"sparse row names token {token}: the vocabulary has {terms.vocabulary}")
+
+
+def check_logprobs(reports: Sequence[_core.TokenLogprob], committed: int, terms: Terms) -> None:
+    """Raises PeerError unless there is one report for each of ``committed`` tokens, as asked."""
+    expected = committed if terms.logprobs >= 0 else 0
+    if len(reports) != expected:
+        raise PeerError(f"verdict reports {len(reports)} log-probabilities: {expected} would be right")
+    for report in reports:
+        alternatives = [token for token, _ in report.top]
+        if len(alternatives) != min(terms.logprobs, terms.vocabulary):
+            raise PeerError(
+                f"verdict reports {len(alternatives)} alternatives: {terms.logprobs} were asked for"
+            )
+        if any(token >= terms.vocabulary for token in alternatives):
+            raise PeerError(
+                f"verdict reports on token {max(alternatives)}: the vocabulary has {terms.vocabulary}"
+            )
+
+
+def check_tokens(
+    tokens: Sequence[int], finish: _core.Finish, terms: Terms, generated: int, *, rejected: bool = False
+) -> None:
     """Raises PeerError when a verdict may not commit ``tokens`` after ``generated`` output tokens, or not
-    end so.
+    end so. ``rejected``: it leaves the next token to this side.
     """
     none, stop, length = _core.Finish.none, _core.Finish.stop, _core.Finish.length
-    if not tokens and finish in (none, stop, length):
+    if not tokens and finish in (none, stop, length) and not rejected:
         raise PeerError("verdict commits no token and does not say that the request is over")
     for token in tokens:
         if not 0 <= token < terms.vocabulary:

@@ -65,6 +65,11 @@ class Vocabulary:
         """One more than the highest id."""
         return len(self._tokens)
 
+    @property
+    def leading_spaces(self) -> int:
+        """How many spaces, where there are any, `decode` takes off the front of a text."""
+        return self._rules.leading_spaces
+
     def token_bytes(self, token: int) -> bytes:
         """The bytes that `token` stands for; of an added token, its text in UTF-8; of a hole, nothing."""
         return self._tokens[self._checked(token)] or b""
@@ -82,13 +87,17 @@ class Vocabulary:
         """Token ids of `text`, special tokens in it recognised.
 
         `add_special` adds what the tokenizer puts around a text by itself (a BOS, where the model wants one).
+        Raises UsageError for a text with half a surrogate pair, which has no bytes.
         """
-        return list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+        try:
+            return list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+        except TypeError as problem:
+            raise UsageError("text: must be Unicode; it holds half of a surrogate pair") from problem
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids` without special tokens; bytes that are no UTF-8 become U+FFFD."""
         text = b"".join(self._visible(token) for token in ids).decode(errors="replace")
-        return self._rules.strip(text, self._rules.leading_spaces)[0]
+        return self._rules.strip(text, self.leading_spaces)[0]
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -157,7 +166,7 @@ class StreamDecoder:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._strippable = vocabulary._rules.leading_spaces
+        self._strippable = vocabulary.leading_spaces
 
     def push(self, ids: Sequence[int]) -> str:
         """The text that `ids` complete. Bytes of an unfinished character wait for the next push."""

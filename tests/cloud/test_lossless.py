@@ -1,172 +1,157 @@
-"""The output distribution is the target's, whatever the drafter: chi-square of sampled pairs against
-enumeration.
+"""The output is the target's own, whatever is drafted: the cases of ``tools.bench.lossless`` with fewer
+draws, and the suite itself.
 
-Seeds are fixed, so a run either always passes or never; the threshold is such that a correct sampler
-would have failed with a chance under one in a million over all tests here.
+Seeds are fixed, so a run either always passes or never; a correct system would have failed with a chance
+under one in a million over all cases together, at any number of draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from scipy.stats import chi2
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from acespec_edge import _core
-from acespec_edge.protocol import ROOT
-from cloud_stub.judge import Ruling, Terms, judge
-from cloud_stub.verifiers.base import Rows
 from tests.cloud.rig import hashed_logits
+from tests.python.rules_reference import distribution, shaped_row
+from tools.bench.lossless.__main__ import main
+from tools.bench.lossless.cases import CASES, Case
+from tools.bench.lossless.chi_square import p_value
+from tools.bench.lossless.enumeration import distributions, enumerate_outputs
+from tools.bench.lossless.suite import FALSE_ALARM, THRESHOLD, Outcome, run, run_negative
 
+DRAWS = 1000
+DRAWS_TO_CATCH = 4000
 SIZE = 16
-DRAWS = 20_000
-ALARM = 1e-7
-PROMPT = [3]
-
-TARGET = hashed_logits(SIZE, seed=1, sharpness=1.0)
-DRAFTER = hashed_logits(SIZE, seed=2, sharpness=1.0)
-
-LogitsOf = Callable[[Sequence[int]], Rows]
-Judge = Callable[[Rows, int, list[int], list[int], Terms, _core.Sampler], Ruling]
-Probabilities = npt.NDArray[np.float64]
+OTHERS = [case for case in CASES if case.what != "two tokens"]
+TWO_TOKENS = [case for case in CASES if case.what == "two tokens"]
 
 
-def cached(logits_of: LogitsOf) -> LogitsOf:
-    known: dict[tuple[int, ...], Rows] = {}
-
-    def lookup(tokens: Sequence[int]) -> Rows:
-        key = tuple(tokens[-3:])
-        if key not in known:
-            known[key] = logits_of(tokens)
-        return known[key]
-
-    return lookup
+def name(case: Case) -> str:
+    return case.name
 
 
-def probabilities(logits: Rows, rules: _core.SamplingRules) -> Probabilities:
-    """The distribution that the rules make of the logits, written down plainly."""
-    scaled = logits.astype(np.float64) / rules.temperature
-    p = np.exp(scaled - scaled.max())
-    p /= p.sum()
-    order = np.argsort(-p, kind="stable")
-    if rules.top_k:
-        p[order[rules.top_k :]] = 0.0
-        p /= p.sum()
-    if rules.top_p < 1.0:
-        before = np.cumsum(p[order]) - p[order]
-        p[order[before >= rules.top_p]] = 0.0
-        p /= p.sum()
-    return p
+def verdict(outcome: Outcome) -> str:
+    return outcome.verdict
 
 
-def expected_pairs(target: LogitsOf, rules: _core.SamplingRules) -> Probabilities:
-    """Probability of every two-token continuation, [SIZE * SIZE]."""
-    first = probabilities(target(PROMPT), rules)
-    second = [probabilities(target([*PROMPT, token]), rules) for token in range(SIZE)]
-    return np.concatenate([p * row for p, row in zip(first, second, strict=True)])
+@pytest.mark.parametrize("case", OTHERS, ids=name)
+def test_the_output_is_the_targets(case: Case) -> None:
+    assert verdict(run(case, DRAWS)) == "pass"
 
 
-def sampled_pairs(
-    target: LogitsOf, drafter: LogitsOf, decide: Judge, draws: int, **rules: float
-) -> npt.NDArray[np.int64]:
-    """Counts of the pairs that drafting chains of two and judging them yields, one request per seed."""
-    sampler = _core.Sampler(SIZE)
-    counts = np.zeros(SIZE * SIZE, dtype=np.int64)
-    for seed in range(draws):
-        request = _core.SamplingRules(seed=seed, **rules)
-        terms = Terms(request, frozenset(), len(PROMPT), 100, 1000)
-        committed = list(PROMPT)
-        while len(committed) < len(PROMPT) + 2:
-            chain: list[int] = []
-            for _ in range(2):
-                context = committed + chain
-                chain.append(sampler.choose(drafter(context), request, len(context)))
-            rows = np.stack([target(committed + chain[:length]) for length in range(3)])
-            ruling = decide(rows, len(committed), chain, [ROOT, 0], terms, sampler)
-            committed += [*(chain[node] for node in ruling.path), ruling.token]
-        counts[committed[1] * SIZE + committed[2]] += 1
-    return counts
+@pytest.mark.parametrize("case", OTHERS, ids=name)
+def test_a_fault_is_caught(case: Case) -> None:
+    assert verdict(run_negative(case, DRAWS_TO_CATCH)) == "rejected"
 
 
-def p_value(counts: npt.NDArray[np.int64], expected: Probabilities) -> float:
-    """Pearson's test; cells that expect fewer than five draws are pooled. Impossible cells must be empty."""
-    assert counts[expected == 0.0].sum() == 0, "a token that the rules exclude was produced"
-    means = expected * counts.sum()
-    large = means >= 5.0
-    observed = np.append(counts[large], counts[~large].sum())
-    means = np.append(means[large], means[~large].sum())
-    if means[-1] < 5.0:
-        observed, means = observed[:-1], means[:-1]
-    statistic = float(((observed - means) ** 2 / means).sum())
-    return float(chi2.sf(statistic, len(means) - 1))
+@pytest.mark.parametrize("case", TWO_TOKENS, ids=name)
+def test_s1_a_drafter_of_other_odds_changes_nothing(case: Case) -> None:
+    """Target (0.6, 0.4), drafter (0.8, 0.2): not the 0.75 that the wrong ``q`` leads to."""
+    assert verdict(run(case, 4 * DRAWS)) == "pass"
+    assert verdict(run_negative(case, DRAWS_TO_CATCH)) == "rejected"
 
 
-@pytest.mark.parametrize(
-    "rules", [{"temperature": 1.0}, {"temperature": 0.7, "top_k": 6}, {"temperature": 1.3, "top_p": 0.8}]
-)
-def test_coupled_sampling_through_the_judge_is_the_targets_distribution(rules: dict[str, float]) -> None:
-    target, drafter = cached(TARGET), cached(DRAFTER)
-    counts = sampled_pairs(target, drafter, judge, DRAWS, **rules)
-    assert p_value(counts, expected_pairs(target, _core.SamplingRules(**rules))) > ALARM
+def test_all_alarms_together_stay_under_one_in_a_million() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert len(CASES) * THRESHOLD < FALSE_ALARM
 
 
-DRAFTERS_FAVOURITE = int(np.argmax(DRAFTER(PROMPT)))
-FIRST_ODDS = probabilities(TARGET(PROMPT), _core.SamplingRules(temperature=1.0)) / probabilities(
-    DRAFTER(PROMPT), _core.SamplingRules(temperature=1.0)
-)
-"""p/q of every first token; over 1 counts as 1."""
+def test_the_command_prints_one_object_and_fails_when_a_case_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--json", "--draws", "200", "--only", "greedy: stop ids"]
+    assert main(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {
+        "cases": [
+            {"name": "greedy: stop ids", "draws": 200, "p": 1.0, "negative": False, "verdict": "pass"},
+            {"name": "greedy: stop ids", "draws": 20, "p": 0.0, "negative": True, "verdict": "rejected"},
+        ]
+    }
+    monkeypatch.setattr("tools.bench.lossless.suite.THRESHOLD", -1.0)
+    assert main(arguments) == 1, "a control that is not caught"
 
 
-def accept_the_drafters_favourite(
-    rows: Rows, base: int, tokens: list[int], parents: list[int], terms: Terms, sampler: _core.Sampler
-) -> Ruling:
-    """A wrong rule: a drafted token that is the drafter's likeliest passes without asking the target."""
-    if tokens[0] == DRAFTERS_FAVOURITE:
-        return Ruling([0], sampler.choose(rows[1], terms.rules, base + 1), _core.Finish.none)
-    return judge(rows, base, tokens, parents, terms, sampler)
+def test_p_values_are_those_of_chance() -> None:
+    """Under the hypothesis they are uniform; near 0 they must not come up too often."""
+    random = np.random.default_rng(0)
+    for draws, cells in ((500, 30), (2500, 289), (20_000, 289)):
+        odds = random.dirichlet(np.full(cells, 0.5))
+        found = np.array([p_value(random.multinomial(draws, odds), odds) for _ in range(2000)])
+        for share in (0.3, 0.1, 0.03, 0.01):
+            assert (found < share).mean() < share + 4 * math.sqrt(share / 2000)
+        assert (found < 0.5).mean() > 0.4
 
 
-def accept_by_ratio_and_correct_from_p(
-    rows: Rows, base: int, tokens: list[int], parents: list[int], terms: Terms, sampler: _core.Sampler
-) -> Ruling:
-    """A subtler wrong rule: the residual rule's min(1, p/q), but correcting from p instead of max(0, p -
-    q).
-    """
-    if FIRST_ODDS[tokens[0]] > (0.618034 * terms.rules.seed) % 1.0:
-        return Ruling([0], sampler.choose(rows[1], terms.rules, base + 1), _core.Finish.none)
-    return Ruling([], sampler.choose(rows[0], terms.rules, base), _core.Finish.none)
+def test_p_values_of_what_cannot_be() -> None:
+    assert p_value(np.array([500, 0]), np.array([1.0, 0.0])) == 1.0
+    assert p_value(np.array([499, 1]), np.array([1.0, 0.0])) == 0.0
+    assert p_value(np.array([250, 250]), np.array([0.4, 0.6])) < 1e-5
+    rare = np.array([0.5, 0.5 - 1e-6, *[1e-7] * 10])
+    assert 0.1 < p_value(np.array([498, 501, 1, *[0] * 9]), rare) < 1.0
 
 
-@pytest.mark.parametrize("wrong", [accept_the_drafters_favourite, accept_by_ratio_and_correct_from_p])
-def test_the_test_catches_biased_rules(wrong: Judge) -> None:
-    target, drafter = cached(TARGET), cached(DRAFTER)
-    counts = sampled_pairs(target, drafter, wrong, DRAWS, temperature=1.0)
-    expected = expected_pairs(target, _core.SamplingRules(temperature=1.0))
-    assert p_value(counts, expected) < ALARM
+TOKENS = st.lists(st.integers(0, SIZE - 1), max_size=6)
 
 
-def test_s1_two_tokens_keep_the_targets_odds() -> None:
-    def fixed(first: float) -> LogitsOf:
-        row = np.full(SIZE, -np.inf, dtype=np.float32)
-        row[:2] = np.log([first, 1.0 - first])
-        return lambda tokens: row
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_enumeration_is_that_of_the_specification(data: st.DataObject) -> None:
+    """Written a second time, in probabilities and for many rows at once."""
+    prompt, stop_ids = data.draw(TOKENS), data.draw(TOKENS)
+    rules = _core.SamplingRules(
+        temperature=data.draw(st.sampled_from([0.0, 0.5, 1.0])),
+        top_k=data.draw(st.sampled_from([0, 3, 30])),
+        top_p=data.draw(st.sampled_from([1.0, 0.7])),
+        min_p=data.draw(st.sampled_from([0.0, 0.1])),
+        repetition_penalty=data.draw(st.sampled_from([1.0, 0.5, 1.5])),
+        presence_penalty=data.draw(st.sampled_from([0.0, 1.25])),
+        frequency_penalty=data.draw(st.sampled_from([0.0, -0.5])),
+        logit_bias=[(3, data.draw(st.sampled_from([0.5, -100.0])))],
+        banned=data.draw(st.lists(st.integers(0, 7), max_size=3)),
+        allowed=data.draw(st.just([]) | st.just([*range(4, 12)])),
+        min_tokens=data.draw(st.integers(0, 4)),
+        carried=data.draw(st.integers(0, len(prompt))),
+    )
+    outputs = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, SIZE, (4, 3))
+    logits = hashed_logits(SIZE)
+    rows = np.stack([logits(output) for output in outputs.tolist()])
+    found = distributions(rows.astype(np.float64), rules, prompt, outputs, stop_ids)
+    for row, output, p in zip(rows, outputs.tolist(), found, strict=True):
+        shaped = shaped_row(row, SIZE, rules, prompt=prompt, output=output, stop_ids=stop_ids)
+        if not np.isfinite(shaped).any():
+            continue
+        wanted = np.zeros(SIZE)
+        left = distribution(shaped, rules)
+        likeliest = list(left)[:1] if rules.greedy else list(left)
+        for token in likeliest:
+            wanted[token] = 1.0 if rules.greedy else math.exp(left[token])
+        np.testing.assert_allclose(p, wanted, atol=1e-6)
 
-    counts = sampled_pairs(fixed(0.6), fixed(0.8), judge, DRAWS, temperature=1.0)
-    expected = expected_pairs(fixed(0.6), _core.SamplingRules(temperature=1.0))
-    assert p_value(counts, expected) > ALARM
-    first = counts.reshape(SIZE, SIZE).sum(axis=1) / DRAWS
-    assert first[0] == pytest.approx(0.6, abs=0.02)
+
+def test_enumeration_of_ends() -> None:
+    def uniform(tokens: object) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        return np.zeros(4, np.float32)
+
+    rules = _core.SamplingRules(temperature=1.0)
+    joint = enumerate_outputs(uniform, [0], rules, size=4, length=2, stop_ids=[3])
+    assert joint.shape == (5, 5)
+    assert joint.sum() == pytest.approx(1.0)
+    assert joint[3].tolist() == [0, 0, 0, 0, 0.25] and joint[0].tolist() == [1 / 16] * 4 + [0]
 
 
 def test_s5_seeds_differ_and_a_seed_repeats() -> None:
     sampler = _core.Sampler(SIZE)
-    target = cached(TARGET)
+    target = hashed_logits(SIZE, seed=1, sharpness=1.0)
 
     def text(seed: int) -> list[int]:
         rules = _core.SamplingRules(temperature=1.0, seed=seed)
-        tokens = list(PROMPT)
+        tokens = [3]
         for _ in range(8):
             tokens.append(sampler.choose(target(tokens), rules, len(tokens)))
         return tokens

@@ -41,12 +41,12 @@ def test_kv_is_given_back_behind_the_job_that_frees_it() -> None:
     rig = scripted_rig(max_context=100, kv_tokens=100)
     client, other = rig.client(), rig.client()
     client.open(PROMPT, max_tokens=97)
-    (work,) = client.connection._work.values()
+    (running,) = client.connection._running.values()
     client.say(_core.Cancel(request=1))
     other.say(_core.Open(request=1, prompt=PROMPT, max_tokens=97))
-    assert work.handle is not None and other.connection._work
+    assert running.work is not None and other.connection._running
     rig.scheduler.step()
-    assert work.handle is None and not other.inbox
+    assert running.work is None and not other.inbox
     rig.scheduler.run()
     assert other.inbox
 
@@ -63,10 +63,10 @@ def test_what_is_cancelled_waits_no_longer() -> None:
     client = rig.client()
     for number in range(1, 50):
         client.say(_core.Open(request=number, prompt=PROMPT, max_tokens=5))
-        (work,) = client.connection._work.values()
+        (running,) = client.connection._running.values()
         client.say(_core.Cancel(request=number))
-        assert work.job is not None and work.job not in rig.scheduler.queue
-        assert work.job.units.gi_frame is None, "the prompt is let go"
+        assert running.job is not None and running.job not in rig.scheduler.queue
+        assert running.job.units.gi_frame is None, "the prompt is let go"
 
 
 class CountingOpen:
@@ -74,6 +74,8 @@ class CountingOpen:
 
     request, max_tokens, free_run = 1, 5, False
     rules, stop_ids = _core.SamplingRules(), ()
+    mode, logprobs = _core.Mode.coupled, -1
+    grammar_kind, grammar = _core.Grammar.none, ""
 
     def __init__(self) -> None:
         self.copies = 0

@@ -478,4 +478,4 @@ def test_closing_and_losing_free_the_work() -> None:
         leave(client)
         rig.scheduler.run()
         assert not [m for m in client.inbox if isinstance(m, _core.Verdict)]
-        assert client.connection._work == {}
+        assert client.connection._running == {}

@@ -10,93 +10,14 @@
 #include <utility>
 
 #include "acespec/base/error.h"
-#include "acespec/drafter/drafter.h"
-#include "acespec/engine/fake/fake_engine.h"
+#include "drafter_bench.h"
 
 using namespace acespec;
-
-namespace {
-
-FakeOptions model(float disagreement = 0.0F, std::size_t slots = 256) {
-  FakeOptions options;
-  options.vocabulary = 32;
-  options.slots = slots;
-  options.max_rows = 16;
-  options.seed = 5;
-  options.disagreement = disagreement;
-  return options;
-}
-
-std::vector<TokenId> tokens_of(std::initializer_list<int> ids) {
-  std::vector<TokenId> tokens;
-  for (const int id : ids) {
-    tokens.emplace_back(id);
-  }
-  return tokens;
-}
-
-TokenId choose(const FakeOptions& options, const std::vector<TokenId>& text, const SamplingRules& rules) {
-  Sampler sampler(options.vocabulary);
-  Candidate best;
-  sampler.rank(fake_logits(options, text), rules, Position{static_cast<std::int32_t>(text.size())},
-               {&best, 1});
-  return best.token;
-}
-
-// The engine is the mask's judge: FakeEngine throws on a wrong mask or a stale slot, and wrong visible tokens
-// change the drafted chain, which is compared with the drafter's own plain decoding.
-struct Bench {
-  FakeOptions options;
-  SamplingRules rules;
-  Drafter drafter;
-  std::vector<TokenId> text;
-
-  explicit Bench(FakeOptions drafter_model, DrafterOptions drafting = {.context = 128},
-                 SamplingRules sampling = {})
-      : options(drafter_model),
-        rules(sampling),
-        drafter(std::make_shared<FakeEngine>(drafter_model), drafting) {}
-
-  void begin(std::vector<TokenId> prompt) {
-    drafter.begin(prompt, rules);
-    text = std::move(prompt);
-    sound();
-  }
-
-  void sound() { REQUIRE(drafter.check() == std::vector<std::string>{}); }
-
-  StepReport step(std::size_t width, bool extend) {
-    const StepReport report = drafter.step(width, extend);
-    sound();
-    return report;
-  }
-
-  void draft(std::size_t length) {
-    while (drafter.ready() < length && !step(1, true).exhausted) {
-    }
-  }
-
-  Recovery commit(const std::vector<TokenId>& tokens) {
-    const Recovery recovery = drafter.apply_verdict(tokens);
-    text.insert(text.end(), tokens.begin(), tokens.end());
-    sound();
-    return recovery;
-  }
-
-  std::vector<TokenId> plain(std::size_t length) const {
-    std::vector<TokenId> all = text;
-    for (std::size_t index = 0; index < length; ++index) {
-      all.push_back(choose(options, all, rules));
-    }
-    return {all.begin() + static_cast<std::ptrdiff_t>(text.size()), all.end()};
-  }
-};
-
-}  // namespace
+using namespace acespec::test;
 
 TEST_CASE("the chain is the drafter's own plain decoding") {
   for (const float temperature : {0.0F, 1.0F}) {
-    Bench bench(model(), {.context = 128}, {.temperature = temperature, .seed = 3});
+    Bench bench(model(), {.context = 128}, {.rules = {.temperature = temperature, .seed = 3}});
     bench.begin(tokens_of({1, 2, 3}));
     CHECK(bench.step(1, true).prefilling);
     bench.draft(8);
@@ -204,6 +125,7 @@ TEST_CASE("a shared prefix is not fed again") {
   bench.draft(2);
   CHECK(bench.drafter.begin(tokens_of({1, 2, 3, 9}), {}) == 3);
   bench.text = tokens_of({1, 2, 3, 9});
+  bench.prompt = bench.text.size();
   bench.sound();
   CHECK(bench.step(1, false).rows == 1);
   CHECK(bench.drafter.take_chain(1) == bench.plain(1));
@@ -390,7 +312,8 @@ TEST_CASE("random generations equal the target's plain decoding") {
       const FakeOptions target = model(0.0F);
       const SamplingRules rules{.temperature = run % 2 == 0 ? 0.0F : 0.9F, .seed = random()};
       Bench bench(model(0.2F, slots),
-                  {.context = 64, .candidates = 1 + random() % 6, .max_nodes = 1 + random() % 60}, rules);
+                  {.context = 64, .candidates = 1 + random() % 6, .max_nodes = 1 + random() % 60},
+                  {.rules = rules});
       bench.begin(std::vector<TokenId>(1 + random() % 8, TokenId{static_cast<std::int32_t>(random() % 32)}));
       while (bench.drafter.room() > 0) {
         bench.draft(1 + random() % 8);
@@ -402,7 +325,7 @@ TEST_CASE("random generations equal the target's plain decoding") {
         std::vector<TokenId> verdict;
         std::vector<TokenId> text = bench.text;
         for (std::size_t index = 0; index <= chain.size() && verdict.size() < bench.drafter.room(); ++index) {
-          verdict.push_back(choose(target, text, rules));
+          verdict.push_back(choose(target, text, bench.prompt, bench.terms));
           text.push_back(verdict.back());
           if (index == chain.size() || verdict.back() != chain[index]) {
             break;

@@ -45,6 +45,8 @@ TEST_CASE("a tree grows below its root, likeliest child first") {
   CHECK(frontier(tree, 8, -1.0F) == std::vector{c});
   CHECK(frontier(tree, 8, -100.0F, Position{12}) == std::vector{b});
   CHECK(frontier(tree, 0).empty());
+  tree.seal(c);
+  CHECK(frontier(tree, 8) == std::vector{b});
 }
 
 TEST_CASE("a full pool refuses to grow and is whole again after a reset") {

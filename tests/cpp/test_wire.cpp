@@ -39,6 +39,37 @@ Bytes golden(const std::string& name) {
   return bytes;
 }
 
+Open open_ruled() {
+  Open open{7, ids({1, 2, 3}), {.temperature = 1.0F, .seed = 5}, ids({2}), 64};
+  open.rules.repetition_penalty = 1.25F;
+  open.rules.presence_penalty = 0.5F;
+  open.rules.frequency_penalty = -0.25F;
+  open.rules.logit_bias = {{TokenId{17}, -100.0F}, {TokenId{70000}, 2.5F}};
+  open.rules.banned = ids({4, 5});
+  open.rules.allowed = ids({17, 18, 70000});
+  open.rules.min_tokens = 9;
+  open.rules.carried = 2;
+  open.logprobs = 5;
+  open.mode = Mode::kResidual;
+  return open;
+}
+
+Verdict verdict_logprobs() {
+  Verdict verdict{1, 3, 1042, 17, ids({600})};
+  verdict.logprobs = {{-0.25F, {{TokenId{9}, -0.25F}, {TokenId{70000}, -1.5F}}},
+                      {-3.0F, {{TokenId{8}, -0.125F}, {TokenId{9}, -2.5F}}}};
+  return verdict;
+}
+
+Verdict verdict_sparse() {
+  Verdict verdict{1, 5, 1042, 18, {}};
+  verdict.logprobs = {{-0.5F, {}}};
+  verdict.sparse = SparseRow{{{TokenId{3}, 0.5F}, {TokenId{65536}, 0.25F}},
+                             0.25F,
+                             {{TokenId{7}, 0.125F}, {TokenId{7}, 0.125F}, {TokenId{1}, 0.0625F}}};
+  return verdict;
+}
+
 /// The messages of tests/vectors/wire/messages.json.
 std::vector<std::pair<std::string, Message>> described() {
   Hello hello;
@@ -68,6 +99,14 @@ std::vector<std::pair<std::string, Message>> described() {
                             ids({151645, 151643}),
                             1000,
                             true}},
+      {"open_ruled", open_ruled()},
+      {"open_grammar",
+       Open{8, ids({1}), {}, {}, 32, false, 0, Grammar::kRegex, "[a-z\xC3\xBC]+", Mode::kCoupled}},
+      {"draft_residual",
+       Draft{1, 5, 1042, 17, {}, ids({150000, 7, 150001}), false, {65535, 0, 32767}, TokenId{90000}, false}},
+      {"draft_more_tail", Draft{1, 6, 1042, 20, {}, {}, false, {}, kNoToken, true}},
+      {"verdict_logprobs", verdict_logprobs()},
+      {"verdict_sparse", verdict_sparse()},
       {"draft_chain",
        Draft{
            1, 3, 1042, 17, {}, ids({150000, 150001, 150002, 150003, 150004, 150005, 150006, 150007}), false}},

@@ -26,6 +26,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import EngineError, LinkError, UsageError
+from acespec_edge.request import Mode
 from acespec_edge.result import Piece
 from cloud_stub.local import LocalLink
 from cloud_stub.scheduler import Pacing
@@ -175,6 +176,67 @@ def test_c1_c2_around_both_contexts(bundle: Bundle, slack: int) -> None:
         result = edge.generate(PROMPT, max_tokens=20)
     assert result.token_ids == plainly(PROMPT, min(20, 16 + slack))
     assert result.finish_reason == ("length" if 16 + slack >= 20 else "context")
+
+
+@pytest.mark.parametrize("mode", ["auto", "cloud"])
+def test_c3_prompts_around_the_targets_limit_over_websockets(bundle: Bundle, mode: Mode) -> None:
+    with served(bundle, max_context=40) as port:
+        url = f"ws://127.0.0.1:{port}/v1/spec"
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, mode=mode) as edge:
+            for empty in ("", [], ()):
+                with pytest.raises(UsageError, match="prompt is empty"):
+                    edge.generate(empty)
+            for length in (40, 41, 400):
+                words = rf"prompt has {length} tokens: .* holds 40 tokens, .* so 39 are the most"
+                with pytest.raises(UsageError, match=words):
+                    edge.generate([7] * length)
+            for prompt in ([5], edge.bundle.vocabulary_table.encode(" \n "), [7] * 38, [7] * 39):
+                result = edge.generate(prompt, max_tokens=12)
+                room = min(12, 40 - len(prompt))
+                assert result.token_ids == plainly(prompt, room)
+                assert result.finish_reason == ("length" if room == 12 else "context")
+            assert edge.generate(" \n ", max_tokens=2).usage.prompt_tokens == 3
+
+
+def test_c3_a_cloud_answers_a_prompt_it_cannot_serve_and_lives(bundle: Bundle) -> None:
+    """An edge that does not check by itself is told both numbers, and its session goes on."""
+    with contextlib.closing(make_service(bundle, max_context=40)) as service:
+        link = LocalLink(service)
+        table = bundle.vocabulary_table
+        hello = _core.Hello(tokenizer=table.fingerprint, vocabulary=table.size, drafter="careless")
+        opens = [
+            _core.Open(request=number + 1, prompt=prompt, max_tokens=1)
+            for number, prompt in enumerate(([], [7] * 40, [7] * 39))
+        ]
+        for message in (hello, *opens):
+            link.send(_core.encode(message))
+        answers = []
+        while len(answers) < 4:
+            received = link.receive(5.0)
+            assert received is not None
+            answers.append(_core.decode(received.data))
+    welcome, empty, long, served_one = answers
+    assert isinstance(welcome, _core.Welcome)
+    assert "prompt is empty" in empty.message
+    assert "40 tokens" in long.message and "at most 39" in long.message
+    assert served_one.tokens == plainly([7] * 39, 1)
+
+
+@pytest.mark.parametrize("length", [1, 30, 31, 32])
+def test_c3_edge_mode_up_to_the_drafters_limit(bundle: Bundle, length: int) -> None:
+    drafter = native_drafter(disagreement=0.0, context=32)
+    with EdgeRuntime(bundle, mode="edge", drafter=drafter, context=32) as edge:
+        result = edge.generate([7] * length, max_tokens=64)
+    assert result.token_ids == plainly([7] * length, 32 - length)
+    assert result.finish_reason == "context"
+
+
+@pytest.mark.parametrize("length", [31, 32, 33, 90])
+def test_c2_a_prompt_beyond_the_drafters_context_is_the_targets_alone(bundle: Bundle, length: int) -> None:
+    with local_runtime(bundle, context=32, max_context=100) as edge:
+        result = edge.generate([7] * length, max_tokens=20)
+    assert result.token_ids == plainly([7] * length, min(20, 100 - length))
+    assert result.finish_reason == ("length" if length < 90 else "context")
 
 
 def test_a_second_turn_reuses_the_first(bundle: Bundle) -> None:

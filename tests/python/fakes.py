@@ -167,8 +167,20 @@ class FakeDrafter:
     def room(self) -> int:
         return self._context - len(self.committed)
 
-    def begin(self, prompt: list[int], rules: _core.SamplingRules) -> int:
-        assert 0 < len(prompt) <= self._context
+    @property
+    def chain_weights(self) -> list[int]:
+        raise AssertionError("this drafter draws from no distribution")
+
+    def resample(self, depth: int, row: _core.SparseRow) -> int | None:
+        raise AssertionError("this drafter draws from no distribution")
+
+    def set_mask(self, source: object) -> None:
+        raise AssertionError("this drafter knows no grammar")
+
+    def begin(
+        self, prompt: list[int], rules: _core.SamplingRules, stop_ids: Sequence[int], residual: bool
+    ) -> int:
+        assert 0 < len(prompt) <= self._context and not residual
         self.committed, self.chain = list(prompt), []
         self._pending = len(prompt)
         self._in_flight = False

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from acespec_edge.bundle import Bundle
 from acespec_edge.chat import encode_chat, render_chat
 from acespec_edge.errors import UsageError
+from acespec_edge.prompt import prompt_ids
 from tests.python.bundle_kit import write_bundle
 from tests.python.tokenizer_kit import SPECIAL, byte_level_json
 
@@ -42,6 +44,12 @@ SCHEMA = {"type": "function", "function": {"name": "look_up", "description": "<b
 
 def bundle(folder: Path, template: str | None, *, bos: bool = False, bos_id: int | None = 300) -> Bundle:
     return write_bundle(folder, tokenizer=byte_level_json(bos=bos), chat_template=template, bos_id=bos_id)
+
+
+def with_bos(folder: Path, template: str, *, added: bool) -> Bundle:
+    """A bundle whose BOS is the tokenizer's special token; the tokenizer adds it by itself, or does not."""
+    table = bundle(folder, template, bos=added).vocabulary_table
+    return bundle(folder, template, bos=added, bos_id=table.id_of(SPECIAL))
 
 
 def reference(opened: Bundle, messages: list[dict[str, Any]], **options: Any) -> str:
@@ -83,6 +91,64 @@ def test_the_final_message_can_go_on(tmp_path: Path, template: str) -> None:
     assert text.rstrip().endswith("The answer is")
 
 
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [
+        (TURNS, {}),
+        (TURNS, {"continue_final_message": True}),
+        (TOOLS, {"tools": [SCHEMA]}),
+        (TOOLS, {"tools": [SCHEMA], "continue_final_message": True}),
+    ],
+)
+def test_the_ids_are_those_of_the_targets_tokenizer(
+    tmp_path: Path, template: str, options: dict[str, Any]
+) -> None:
+    opened = with_bos(tmp_path, template, added=False)
+    target = PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "tokenizer.json"),
+        chat_template=template,
+        bos_token=SPECIAL,
+        eos_token=opened.vocabulary_table.token_bytes(opened.eos_ids[0]).decode(),
+    )
+    goes_on = "continue_final_message" in options
+    expected = target.apply_chat_template(
+        TALK, add_generation_prompt=not goes_on, return_dict=False, **options
+    )
+    assert prompt_ids(opened, TALK, **options) == expected
+    assert not goes_on or opened.vocabulary_table.decode(expected).rstrip().endswith("The answer is")
+
+
+def test_a_text_is_one_user_turn_and_may_have_tools(tmp_path: Path) -> None:
+    opened = bundle(tmp_path, TOOLS)
+    turn = [{"role": "user", "content": "rain"}]
+    assert prompt_ids(opened, "rain", tools=[SCHEMA]) == encode_chat(opened, turn, tools=[SCHEMA])
+    assert prompt_ids(opened, "rain", tools=[]) == encode_chat(opened, turn)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "words"),
+    [
+        ("rain", {"continue_final_message": True}, "needs chat messages"),
+        ([1, 2], {"continue_final_message": True}, "needs chat messages"),
+        ([1, 2], {"tools": [SCHEMA]}, "tools: only a chat has a place for them"),
+        ("rain", {"tools": [SCHEMA], "raw": True}, "tools: only a chat has a place for them"),
+        ("rain", {"tools": ["look_up"]}, r"tools\[0\]: 'look_up' must be an object"),
+        ("\ud800", {}, "half of a surrogate pair"),
+        ([{"role": "user", "content": "\udc00"}], {}, "half of a surrogate pair"),
+    ],
+)
+def test_prompts_that_make_no_sense_are_refused(
+    tmp_path: Path, prompt: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        prompt_ids(bundle(tmp_path, TOOLS), prompt, **options)
+
+
+def test_tools_are_not_dropped_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="tools: the chat template of tiny has no place for them"):
+        render_chat(bundle(tmp_path, TURNS), TALK, tools=[SCHEMA])
+
+
 def test_text_parts_are_joined(tmp_path: Path) -> None:
     opened = bundle(tmp_path, TURNS)
     parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
@@ -96,12 +162,15 @@ def test_the_date_is_today(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"])
-def test_exactly_one_bos_where_the_tokenizer_adds_one(tmp_path: Path, written: str) -> None:
-    opened = bundle(tmp_path, written + "{{ messages[0].content }}", bos=True)
+@pytest.mark.parametrize("added", [True, False])
+def test_exactly_one_bos_where_anything_puts_one(tmp_path: Path, written: str, added: bool) -> None:
+    opened = with_bos(tmp_path, written + "{{ messages[0].content }}", added=added)
     table = opened.vocabulary_table
-    opened = bundle(tmp_path, opened.chat_template, bos=True, bos_id=table.id_of(SPECIAL))
     ids = encode_chat(opened, [{"role": "user", "content": "rain"}])
-    assert ids == [opened.bos_id, *table.encode("rain")]
+    assert ids == [*([opened.bos_id] if added or written else []), *table.encode("rain")]
+    # The same for a text that was rendered elsewhere, and for one that was not.
+    rendered = (SPECIAL if written else "") + "rain"
+    assert prompt_ids(opened, rendered, raw=True) == ids
 
 
 def test_no_bos_where_the_tokenizer_adds_none(tmp_path: Path) -> None:

@@ -297,9 +297,29 @@ def test_prompts_go_through_the_chat_template(tmp_path: Path) -> None:
     assert prompts == [encode("u:hi\na:"), encode("hi"), encode("s:x\nu:hi\na:")]
 
 
+@pytest.mark.parametrize("mode", ["auto", "cloud", "edge"])
+def test_a_chat_goes_on_inside_its_last_message(tmp_path: Path, mode: Any) -> None:
+    template = (
+        "{% if tools %}{{ tools[0].name }}\n{% endif %}"
+        "{% for m in messages %}{{ m.role[:1] }}:{{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}a:{% endif %}"
+    )
+    bundle = make_bundle(tmp_path / "chat", chat_template=template)
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "the b"}]
+    prompt = bundle.vocabulary_table.encode("find\nu:hi\na:the b")
+    model = scripted(ids_of("est one."), len(prompt))
+    with runtime(bundle, model, model) as edge:
+        options = {"tools": [{"name": "find"}], "continue_final_message": True}
+        result = edge.generate(talk, max_tokens=8, mode=mode, **options)
+    assert result.text == "est one."
+    assert result.usage.prompt_tokens == len(prompt)
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"tools": [{}]}, "tools"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"temperature": -1.0}, "temperature"),
         ({"top_p": 0.0}, "top_p"),

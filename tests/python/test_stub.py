@@ -60,6 +60,9 @@ def test_bases() -> None:
 
 def test_keywords_of_messages() -> None:
     """A message is built from keywords: the stub's constructor lists all fields, in the order of its repr."""
-    for name in ("Hello", "Welcome", "Open", "Draft", "Verdict", "Cancel", "Close", "Fault"):
+    for name in (
+        *("Hello", "Welcome", "Open", "Draft", "Verdict", "Cancel", "Close", "Fault"),
+        *("TokenLogprob", "SparseRow"),
+    ):
         init = next(node for node in CLASSES[name].body if isinstance(node, ast.FunctionDef))
         assert tuple(argument.arg for argument in init.args.kwonlyargs) == getattr(_core, name).__match_args__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import struct
 import zlib
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models
 
 from acespec_edge.errors import UsageError
+from acespec_edge.token_bytes import BYTE_OF
 from acespec_edge.vocabulary import StreamDecoder, Vocabulary
 from tests.python.tokenizer_kit import PLAIN_ADDED, SPECIAL, byte_level_json, edited, sentencepiece_json
 
@@ -73,6 +75,30 @@ def test_a_character_appears_with_its_last_byte(vocabulary: Vocabulary, text: st
         assert [decoder.push([token]) for token in first] == [""] * len(first)
         assert decoder.push([last]) == character
     assert decoder.finish() == ""
+
+
+EMOJI = "\N{GRINNING FACE}".encode()
+CUTS = [cuts for count in (1, 2, 3) for cuts in itertools.combinations(range(1, len(EMOJI)), count)]
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_u1_a_character_of_two_to_four_tokens_over_any_border(cuts: tuple[int, ...]) -> None:
+    parts = [EMOJI[first:last] for first, last in itertools.pairwise([0, *cuts, len(EMOJI)])]
+    symbol = {byte: character for character, byte in BYTE_OF.items()}
+    entries = ["a", *("".join(symbol[byte] for byte in part) for part in parts), "b"]
+    tokenizer = Tokenizer(models.BPE({entry: index for index, entry in enumerate(entries)}, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    vocabulary = Vocabulary.from_tokenizer_json(tokenizer.to_str())
+    ids = list(range(len(entries)))
+    for borders in itertools.product([False, True], repeat=len(ids) - 1):
+        blocks = [[ids[0]]]
+        for token, border in zip(ids[1:], borders, strict=True):
+            if border:
+                blocks.append([])
+            blocks[-1].append(token)
+        pieces = streamed(vocabulary, blocks)
+        assert "".join(pieces) == vocabulary.decode(ids) == f"a{EMOJI.decode()}b"
+        assert not any(REPLACEMENT in piece for piece in pieces)
 
 
 @BOTH

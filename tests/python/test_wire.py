@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,20 @@ def build(kind: str, fields: dict[str, Any]) -> Any:
     for name in ("tokenizer", "session"):
         if name in values:
             values[name] = bytes.fromhex(values[name])
+    for name, kind_of in (
+        ("finish", _core.Finish),
+        ("code", _core.FaultCode),
+        ("mode", _core.Mode),
+        ("grammar_kind", _core.Grammar),
+    ):
+        if name in values:
+            values[name] = kind_of[values[name]]
+    if "logprobs" in values and kind == "Verdict":
+        values["logprobs"] = [_core.TokenLogprob(**entry) for entry in values["logprobs"]]
+    if "sparse" in values:
+        values["sparse"] = _core.SparseRow(**values["sparse"])
     if "rules" in values:
         values["rules"] = _core.SamplingRules(**values["rules"])
-    if "finish" in values:
-        values["finish"] = _core.Finish[values["finish"]]
-    if "code" in values:
-        values["code"] = _core.FaultCode[values["code"]]
     return getattr(_core, kind)(**values)
 
 
@@ -59,6 +68,29 @@ def trees(draw: st.DrawFn) -> Any:
     )
 
 
+@st.composite
+def residual_drafts(draw: st.DrawFn) -> Any:
+    tokens = draw(st.lists(TOKEN, max_size=20))
+    return _core.Draft(
+        request=draw(U16),
+        base=draw(U32),
+        tokens=tokens,
+        q=draw(st.sampled_from([[], draw(st.lists(U16, min_size=len(tokens), max_size=len(tokens)))])),
+        resampled=draw(st.integers(-1, 2**31 - 1)),
+        more_tail=False,
+    )
+
+
+@st.composite
+def logprobs(draw: st.DrawFn) -> Any:
+    each = draw(st.integers(0, 20))
+    alternatives = st.lists(st.tuples(TOKEN, EIGHTHS), min_size=each, max_size=each)
+    return draw(st.lists(st.builds(_core.TokenLogprob, logprob=EIGHTHS, top=alternatives), max_size=8))
+
+
+TOKENS = st.lists(TOKEN, max_size=10)
+EIGHTH_PARTS = st.integers(0, 8).map(lambda n: n / 8)
+WEIGHTED = st.tuples(TOKEN, EIGHTH_PARTS)
 RULES = st.builds(
     _core.SamplingRules,
     temperature=EIGHTHS,
@@ -66,9 +98,19 @@ RULES = st.builds(
     top_p=EIGHTHS,
     min_p=EIGHTHS,
     seed=st.integers(0, 2**64 - 1),
+    repetition_penalty=EIGHTHS,
+    presence_penalty=EIGHTHS,
+    frequency_penalty=EIGHTHS,
+    logit_bias=st.lists(st.tuples(TOKEN, EIGHTHS), max_size=10),
+    banned=TOKENS,
+    allowed=TOKENS,
+    min_tokens=U32,
+    carried=U32,
 )
 MESSAGES = st.one_of(
     trees(),
+    residual_drafts(),
+    st.builds(_core.Draft, request=U16, base=U32, more_tail=st.just(True)),
     st.builds(
         _core.Hello,
         version=U16,
@@ -91,9 +133,28 @@ MESSAGES = st.one_of(
         request=U16,
         prompt=st.lists(TOKEN, max_size=60),
         rules=RULES,
-        stop_ids=st.lists(TOKEN, max_size=10),
+        stop_ids=TOKENS,
         max_tokens=U32,
         free_run=st.booleans(),
+        logprobs=st.integers(-1, 20),
+        mode=st.sampled_from(list(_core.Mode)),
+    ),
+    st.builds(
+        _core.Open,
+        grammar_kind=st.sampled_from([_core.Grammar.json_schema, _core.Grammar.regex]),
+        grammar=TEXT.filter(len),
+    ),
+    st.builds(
+        _core.Verdict,
+        request=U16,
+        base=U32,
+        sparse=st.builds(
+            _core.SparseRow,
+            head=st.lists(WEIGHTED, min_size=1, max_size=10),
+            tail_mass=EIGHTH_PARTS,
+            tail=st.lists(WEIGHTED, max_size=10),
+        ),
+        logprobs=logprobs(),
     ),
     st.builds(
         _core.Verdict,
@@ -105,6 +166,7 @@ MESSAGES = st.one_of(
         finish=st.sampled_from(list(_core.Finish)),
         queue_us=U32,
         verify_us=U32,
+        logprobs=logprobs(),
     ),
     st.builds(_core.Cancel, request=U16),
     st.builds(_core.Close, reason=TEXT),
@@ -147,13 +209,22 @@ def test_sizes_keep_their_promises() -> None:
     assert len(_core.encode(verdict)) <= 60
 
 
+def test_sizes_of_residual_messages() -> None:
+    ids = [151_000 + i for i in range(32)]
+    draft = _core.Draft(base=5000, tokens=ids[:8], q=range(8), resampled=151_000)
+    row = _core.SparseRow(head=[(i, 0.01) for i in ids], tail_mass=0.1, tail=[(i, 0.001) for i in ids[:4]])
+    assert len(_core.encode(draft)) <= 108
+    assert len(_core.encode(_core.Verdict(base=5000, sparse=row))) <= 380
+
+
 def test_messages_are_values() -> None:
     draft = _core.Draft(request=1, base=2, tokens=[3, 4])
     assert draft == _core.Draft(request=1, base=2, tokens=[3, 4])
     assert draft != _core.Draft(request=1, base=2, tokens=[3, 5])
     assert draft != _core.Cancel(request=1)
     assert repr(draft) == (
-        "Draft(request=1, round=0, base=2, first_node=1, parent_offsets=[], tokens=[3, 4], free_run=False)"
+        "Draft(request=1, round=0, base=2, first_node=1, parent_offsets=[], tokens=[3, 4], free_run=False, "
+        "q=[], resampled=-1, more_tail=False)"
     )
     draft.tokens = [7]
     assert draft.tokens == [7]
@@ -161,6 +232,14 @@ def test_messages_are_values() -> None:
         _core.Draft(token=[1])
     with pytest.raises(_core.UsageError, match="tokenizer has 3 bytes; 32 are needed"):
         _core.Hello(tokenizer=b"abc")
+
+
+def _open(**rules: Any) -> Any:
+    return _core.Open(rules=_core.SamplingRules(**rules))
+
+
+def _verdict(**fields: Any) -> Any:
+    return _core.Verdict(tokens=[1], **fields)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +254,49 @@ def test_messages_are_values() -> None:
         (_core.Open(prompt=[1] * 131_073), "Open.prompt has 131073 entries"),
         (_core.Open(stop_ids=[1] * 65), "Open.stop_ids has 65 entries"),
         (_core.Verdict(), "Verdict.tokens is empty"),
+        (_core.Draft(tokens=[1, 2], q=[5]), "Draft.q has 1 entries for 2 tokens"),
+        (_core.Draft(tokens=[1, 2], q=[5, 6], parent_offsets=[0, 0]), "Draft.q goes with a chain"),
+        (_core.Draft(resampled=-2), "Draft.resampled is -2"),
+        (_core.Draft(tokens=[1], more_tail=True), "Draft.more_tail asks for samples and nothing else"),
+        (_core.Draft(resampled=1, more_tail=True), "Draft.more_tail asks"),
+        (_core.Draft(free_run=True, more_tail=True), "Draft.more_tail asks"),
+        (_open(logit_bias=[(1, 0.5), (-3, 0.5)]), r"Open.logit_bias\[1\] is -3"),
+        (_open(logit_bias=[(i, 0.5) for i in range(4097)]), "Open.logit_bias has 4097 entries"),
+        (_open(banned=[-1]), r"Open.banned\[0\] is -1"),
+        (_open(allowed=[7] * 4097), "Open.allowed has 4097 entries"),
+        (_core.Open(logprobs=21), "Open.logprobs is 21"),
+        (_core.Open(logprobs=-2), "Open.logprobs is -2"),
+        (_core.Open(grammar="x"), "Open.grammar has 1 bytes for grammar_kind 0"),
+        (_core.Open(grammar_kind=_core.Grammar.regex), "Open.grammar has 0 bytes for grammar_kind 2"),
+        (
+            _core.Open(grammar_kind=_core.Grammar.regex, grammar="x" * 65_537),
+            "Open.grammar has 65537 bytes; at most 65536",
+        ),
+        (_verdict(logprobs=[_core.TokenLogprob()] * 259), "Verdict.logprobs has 259 entries"),
+        (
+            _verdict(logprobs=[_core.TokenLogprob(top=[(1, 0.0)]), _core.TokenLogprob()]),
+            r"Verdict.logprobs\[1\] has 0 alternatives",
+        ),
+        (_verdict(logprobs=[_core.TokenLogprob(top=[(1, 0.0)] * 21)]), "has 21 alternatives; at most 20"),
+        (_verdict(logprobs=[_core.TokenLogprob(logprob=math.nan)]), r"Verdict.logprobs\[0\] is nan"),
+        (_verdict(logprobs=[_core.TokenLogprob(top=[(1, -math.inf)])]), r"logprobs\[0\].top\[0\] is -inf"),
+        (_verdict(logprobs=[_core.TokenLogprob(top=[(-1, 0.0)])]), r"logprobs\[0\].top\[0\] is -1"),
+        (_verdict(sparse=_core.SparseRow(head=[(1, 1.0)])), "Verdict.sparse is for the edge to draw from"),
+        (_core.Verdict(sparse=_core.SparseRow()), "Verdict.sparse.head is empty"),
+        (_core.Verdict(sparse=_core.SparseRow(head=[(1, 1.5)])), r"Verdict.sparse.head\[0\] is 1.5"),
+        (_core.Verdict(sparse=_core.SparseRow(head=[(-1, 0.5)])), r"Verdict.sparse.head\[0\] is -1"),
+        (
+            _core.Verdict(sparse=_core.SparseRow(head=[(1, 0.5)], tail=[(1, math.nan)])),
+            r"Verdict.sparse.tail\[0\] is nan",
+        ),
+        (
+            _core.Verdict(sparse=_core.SparseRow(head=[(1, 0.5)], tail_mass=-0.1)),
+            "Verdict.sparse.tail_mass is -0.1",
+        ),
+        (
+            _core.Verdict(sparse=_core.SparseRow(head=[(1, 0.5)] * 4097)),
+            "Verdict.sparse.head has 4097 entries; at most 4096",
+        ),
         (_core.Fault(message="x" * 4097), "Fault.message has 4097 bytes"),
         (_core.Close(reason="ü" * 2049), "Close.reason has 4098 bytes"),
         (_core.Hello(drafter="x" * 5000), "Hello.drafter has 5000 bytes"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from acespec_edge import EdgeRuntime
-from acespec_edge.request import prompt_ids
+from acespec_edge.prompt import prompt_ids
 from tools.bench import command
 from tools.bench.data import Prompt, load_prompts, pick
 from tools.bench.pairs import Loaded, load_pair
@@ -69,7 +69,7 @@ Found = list[tuple[Prompt, int, Difference]]
 
 def _differences(loaded: Loaded, prompts: list[Prompt], tokens: int, draft_lengths: Sequence[int]) -> Found:
     bundle = loaded.bundle
-    inputs = [prompt_ids(bundle, prompt.text, raw=False) for prompt in prompts]
+    inputs = [prompt_ids(bundle, prompt.text) for prompt in prompts]
     found: Found = []
     with command.progress(len(prompts) * (1 + len(draft_lengths))) as advance:
         expected = []

@@ -29,4 +29,10 @@ class EngineError : public Error {
   using Error::Error;
 };
 
+/// The model and the request's rules together leave no token to draw.
+class NoTokenError : public EngineError {
+ public:
+  using EngineError::EngineError;
+};
+
 }  // namespace acespec

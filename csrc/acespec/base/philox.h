@@ -41,8 +41,30 @@ inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
   return counter;
 }
 
-/// Last counter word of the coupled noise; other uses of one seed must take another stream.
+/// Last counter word of the coupled noise.
 inline constexpr std::uint32_t kGumbelStream = 0x41636553U;
+
+/// Last counter word of the other uses of a request's seed, each independent of the rest (docs/protocol.md,
+/// "Residual mode").
+enum class Stream : std::uint32_t {
+  kDraw = 0x41636544U,      ///< the edge: a drafted token
+  kAccept = 0x41636541U,    ///< the cloud: whether it takes it
+  kTail = 0x41636554U,      ///< the cloud: the samples of a sparse row
+  kResidual = 0x41636552U,  ///< the edge: the token in place of a rejected one
+};
+
+/// The words of the `attempt`-th number that a stream needs at a position.
+[[nodiscard]] constexpr PhiloxWords stream_words(std::uint64_t seed, Stream stream, Position position,
+                                                 std::uint32_t attempt) noexcept {
+  return philox4x32(
+      {static_cast<std::uint32_t>(position.value()), attempt, 0U, static_cast<std::uint32_t>(stream)},
+      static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U));
+}
+
+/// Uniform on [0, 1), a multiple of 2^-53, from two words.
+[[nodiscard]] constexpr double uniform(std::uint32_t high, std::uint32_t low) noexcept {
+  return static_cast<double>(std::uint64_t{high} << 21U | low >> 11U) * 0x1p-53;
+}
 
 /// Tokens are numbered into blocks tile by tile, so that a tile's noise is computed without a shuffle: word k
 /// of the i-th block of a tile belongs to the tile's token 64 k + i.

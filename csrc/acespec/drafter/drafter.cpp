@@ -74,6 +74,7 @@ Drafter::Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options)
   all_rows_.resize(rows);
   std::iota(all_rows_.begin(), all_rows_.end(), 0U);
   candidates_.resize(options_.candidates);
+  path_.reserve(limit_);
 }
 
 void Drafter::check_tokens(std::span<const TokenId> tokens) const {
@@ -85,9 +86,9 @@ void Drafter::check_tokens(std::span<const TokenId> tokens) const {
   }
 }
 
-std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules) {
+std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules,
+                           std::span<const TokenId> stop_ids, bool residual) {
   const Exclusive::Scope scope(busy_, "this drafter");
-  rules.validate();
   if (prompt.empty()) {
     throw UsageError("the prompt is empty; at least one token is needed");
   }
@@ -96,6 +97,7 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
                      " tokens, the drafter's context holds " + std::to_string(limit_));
   }
   check_tokens(prompt);
+  LogitShaper shaper(sampler_.vocabulary(), rules, prompt, stop_ids);
 
   drop_tree();
   // The last prompt token is always forwarded again: its logits are needed.
@@ -111,6 +113,14 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
   }
   committed_.assign(prompt.begin(), prompt.end());
   rules_ = rules;
+  shaper_ = std::move(shaper);
+  mask_ = nullptr;
+  residual_ = residual;
+  if (residual_) {
+    drawn_from_.resize(tree_.capacity());
+    likeliest_.resize(std::min(sampler_.vocabulary(), QuantisedDistribution::kMostTokens));
+  }
+  stop_ids_.assign(stop_ids.begin(), stop_ids.end());
   tree_.reset(committed_.back(), position_of(committed_.size() - 1));
   return shared;
 }
@@ -175,28 +185,6 @@ StepReport Drafter::feed() {
   return report;
 }
 
-// What the tree drops leaves the cache, except a slot that has become context.
-void Drafter::forget(NodeId node) {
-  const TokenTree::Node& cell = tree_[node];
-  if (cell.slot && !cache_.holds_context(*cell.slot)) {
-    cache_.release(*cell.slot);
-  }
-  if (cell.parent != node) {
-    cache_.unlink(cell.parent, cell.token);
-  }
-}
-
-void Drafter::drop_tree() {
-  for (const NodeId node : tree_.live()) {
-    const auto slot = tree_[node].slot;
-    if (slot && !cache_.holds_context(*slot)) {
-      cache_.release(*slot);
-    }
-  }
-  cache_.unlink_all();
-  in_flight_.clear();
-}
-
 // After a fault nothing in the ring can be trusted: a NaN among the keys shows through every mask.
 void Drafter::abandon() {
   for (const Row& row : batch_) {
@@ -222,78 +210,6 @@ std::size_t Drafter::held() const noexcept {
 std::size_t Drafter::ready() const {
   const Exclusive::Scope scope(busy_, "this drafter");
   return tree_.chain_length();
-}
-
-std::vector<TokenId> Drafter::take_chain(std::size_t length) {
-  const Exclusive::Scope scope(busy_, "this drafter");
-  if (!in_flight_.empty()) {
-    throw UsageError("a chain is in flight; apply its verdict before taking another");
-  }
-  std::vector<TokenId> tokens;
-  NodeId at = tree_.root();
-  while (tokens.size() < length && tree_[at].first_child) {
-    at = *tree_[at].first_child;
-    tokens.push_back(tree_[at].token);
-    in_flight_.push_back(at);
-    if (tree_[at].slot) {
-      cache_.pin(*tree_[at].slot);
-    }
-  }
-  return tokens;
-}
-
-Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
-  const Exclusive::Scope scope(busy_, "this drafter");
-  const auto start = Clock::now();
-  if (committed_.empty()) {
-    throw UsageError("apply_verdict() before begin()");
-  }
-  if (tokens.empty()) {
-    throw UsageError("a verdict commits at least one token");
-  }
-  if (tokens.size() > room()) {
-    throw UsageError("the verdict commits " + std::to_string(tokens.size()) +
-                     " tokens, the drafter's context has room for " + std::to_string(room()));
-  }
-  check_tokens(tokens);
-
-  Recovery recovery;
-  NodeId at = tree_.root();
-  bool inside = pending() == 0;
-  for (const TokenId token : tokens) {
-    committed_.push_back(token);
-    const auto child = inside ? cache_.find(at, token) : std::nullopt;
-    inside = child && tree_[*child].slot;
-    if (inside) {
-      const KvSlot slot = *tree_[*child].slot;
-      cache_.unlink(at, token);
-      cache_.commit(slot);
-      bias_.show(slot);
-      context_slots_.push_back(slot);
-      at = *child;
-    }
-  }
-  recovery.hit = inside;
-  if (inside) {
-    tree_.reroot(at, [this](NodeId node) { forget(node); });
-    // A verdict for an older base can leave part of the chain alive. Deepest first keeps ancestors more
-    // recent.
-    for (std::size_t index = in_flight_.size(); index-- > 0;) {
-      const NodeId node = in_flight_[index];
-      const auto slot = tree_[node].slot;
-      if (tree_[node].live && slot && !cache_.holds_context(*slot) &&
-          cache_.ring().state(*slot) == SlotState::kPinned) {
-        cache_.unpin(*slot);
-      }
-    }
-    in_flight_.clear();
-  } else {
-    drop_tree();
-    tree_.reset(committed_.back(), position_of(committed_.size() - 1));
-  }
-  recovery.ready = tree_.chain_length();
-  recovery.microseconds = seconds_since(start) * 1e6;
-  return recovery;
 }
 
 }  // namespace acespec

@@ -3,63 +3,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "acespec/base/exclusive.h"
 #include "acespec/base/ids.h"
 #include "acespec/cache/state_cache.h"
+#include "acespec/drafter/reports.h"
 #include "acespec/engine/engine.h"
+#include "acespec/sampling/residual.h"
 #include "acespec/sampling/sampler.h"
+#include "acespec/sampling/shaper.h"
 #include "acespec/tree/attention_bias.h"
 #include "acespec/tree/token_tree.h"
 
 namespace acespec {
 
-struct DrafterOptions {
-  std::size_t context =
-      2048;  ///< committed tokens the drafter can hold; the engine's other slots are for branches
-  std::size_t candidates = 4;   ///< children grown under an expanded node
-  std::size_t max_nodes = 256;  ///< expanded nodes held at a time, at most
-  /// Temperature that turns the drafter's scores into the estimated probability that the target takes a
-  /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
-  float sharpness = 0.7F;
-  float floor = -9.0F;  ///< log-probability under which a branch is not worth a forward
-};
-
-/// What one step did.
-struct StepReport {
-  std::size_t rows = 0;     ///< tokens forwarded
-  double seconds = 0.0;     ///< of the engine's forward
-  bool prefilling = false;  ///< the rows were committed tokens
-  bool exhausted = false;   ///< nothing was worth expanding; no forward was made
-};
-
-/// What a verdict left of the speculation.
-struct Recovery {
-  bool hit = false;       ///< the new last token was in the cache, expanded: no forward is needed to go on
-  std::size_t ready = 0;  ///< drafted tokens on the main chain from there
-  double microseconds = 0.0;  ///< from the verdict to the chain being ready
-};
-
-/// State for tests and support.
-struct DrafterSnapshot {
-  struct Node {
-    NodeId id;
-    NodeId parent;
-    TokenId token;
-    Position position;
-    float log_weight = 0.0F;
-    bool expanded = false;
-    bool in_flight = false;
-  };
-  CacheSnapshot cache;
-  std::vector<Node> nodes;  ///< the root first
-  std::size_t committed = 0;
-  std::size_t pending = 0;  ///< committed tokens whose KV is still to be computed
-};
+/// What a grammar allows after the committed tokens and `path`: a mask as LogitShaper::shape() takes it,
+/// valid until the next call, or nothing when all is allowed.
+using MaskSource = std::function<std::span<const std::uint32_t>(std::span<const TokenId> path)>;
 
 /// Life of a request: begin(), then step() while waiting, take_chain() to send, apply_verdict() for what came
 /// back.
@@ -67,8 +34,9 @@ struct DrafterSnapshot {
 /// Invariants: every committed token but the pending tail has one pinned slot; every expanded node below the
 /// root has one slot and one path link; an ancestor is used at least as recently as its descendants, so
 /// eviction takes leaves. apply_verdict() does one lookup a token and drops what no longer descends: its cost
-/// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction. One
-/// thread at a time: a call that comes while another runs gets a UsageError.
+/// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction;
+/// what a request's rules need, at begin(); in residual mode every expanded node has a distribution of its
+/// own. One thread at a time: a call that comes while another runs gets a UsageError.
 class Drafter {
  public:
   /// Throws UsageError when the engine's ring does not hold the context and at least 16 branch slots, and
@@ -78,14 +46,22 @@ class Drafter {
   Drafter& operator=(const Drafter&) = delete;
 
   /// Starts a request. Keys and values of the longest prefix shared with the last one are kept; returns its
-  /// length. Throws UsageError on an empty prompt, one longer than the context, a token outside the
-  /// vocabulary, bad rules.
-  std::size_t begin(std::span<const TokenId> prompt, const SamplingRules& rules);
+  /// length. Nothing is drafted below a stop id. `residual`: the main chain is drawn from the drafter's own
+  /// distribution, quantised, for a target that accepts with min(1, p/q); how many tokens are then sent must
+  /// not depend on what they are. Throws UsageError on an empty prompt, one longer than the context, a token
+  /// outside the vocabulary, bad rules.
+  std::size_t begin(std::span<const TokenId> prompt, const SamplingRules& rules,
+                    std::span<const TokenId> stop_ids = {}, bool residual = false);
+
+  /// Holds the drafts of this request to a grammar; begin() ends it. `source` is asked in step(), for every
+  /// node expanded, and what it throws ends that step as an engine's failure does.
+  void set_mask(MaskSource source) { mask_ = std::move(source); }
 
   /// One forward. While committed tokens lack keys and values it feeds those; then it expands up to `width`
   /// nodes: the tip of the main chain first when `extend` (exhausted when it cannot be), otherwise the
-  /// likeliest first. Throws EngineError; the drafter then holds no keys and values, and the next step feeds
-  /// the committed tokens anew.
+  /// likeliest first. Throws EngineError (NoTokenError is one, for rules that leave nothing after the
+  /// committed tokens); the drafter then holds no keys and values, and the next step feeds the committed
+  /// tokens anew.
   StepReport step(std::size_t width, bool extend);
 
   /// Drafted tokens on the main chain from the root.
@@ -94,6 +70,16 @@ class Drafter {
   /// The first `length` tokens of the main chain (fewer if fewer are ready); their state is pinned until the
   /// next verdict, which must have come before a second chain is taken (UsageError).
   std::vector<TokenId> take_chain(std::size_t length);
+
+  /// Residual mode: the weight less 1 of each token of the chain in flight, in the distribution that it was
+  /// drawn from.
+  [[nodiscard]] std::vector<std::uint16_t> chain_weights() const;
+
+  /// Residual mode: the token in place of number `depth` (from 0) of the chain in flight, which the target
+  /// rejected under `row`; the verdict is still to be applied. nullopt: more tail samples are needed, to be
+  /// put behind those of `row` for another call. Throws UsageError when no such token is in flight, PeerError
+  /// when the row leads to a token outside the vocabulary.
+  [[nodiscard]] std::optional<TokenId> resample(std::size_t depth, const SparseRow& row) const;
 
   /// Commits `tokens`: the accepted ones and the correction or bonus, in order.
   /// Throws UsageError when they are none, do not fit the context, or lie outside the vocabulary.
@@ -117,8 +103,14 @@ class Drafter {
   void choose(std::size_t width, bool extend);
   void reserve(bool extend);
   void grow_candidates(NodeId node, std::span<const float> logits);
+  void grow_likeliest(NodeId node, std::span<const float> row);
+  void grow_drawn(NodeId node, std::span<const float> row);
+  bool grow_child(NodeId node, TokenId token, float log_p);
+  void trace_path(NodeId node);
+  std::span<const float> shaped(NodeId node, std::span<const float> logits);
   void touch_ancestors(NodeId node);
   void forget(NodeId node);
+  void forget_draw(NodeId node);
   void drop_tree();
   bool make_room(NodeId node, bool insist);
   void abandon();
@@ -138,6 +130,11 @@ class Drafter {
   AttentionBias bias_;
   Sampler sampler_;
   SamplingRules rules_;
+  std::optional<LogitShaper> shaper_;  // of the request
+  std::vector<TokenId> stop_ids_;
+  MaskSource mask_;
+  bool residual_ = false;
+  std::vector<QuantisedDistribution> drawn_from_;  // by expanded node: its first child is a draw from it
 
   std::vector<TokenId> committed_;
   std::vector<KvSlot> context_slots_;  // of the first committed tokens, in order
@@ -151,6 +148,8 @@ class Drafter {
   std::vector<KvSlot> slots_;
   std::vector<std::uint32_t> all_rows_;
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> likeliest_;  // residual mode
+  std::vector<TokenId> path_;
 };
 
 }  // namespace acespec

@@ -1,7 +1,8 @@
-// Growing the tree: which nodes, in which slots, one forward, and the candidates below them.
+// Growing the tree: which nodes, in which slots, and one forward.
 #include <algorithm>
-#include <cmath>
+#include <string>
 
+#include "acespec/base/error.h"
 #include "acespec/drafter/drafter.h"
 
 namespace acespec {
@@ -11,7 +12,7 @@ void Drafter::choose(std::size_t width, bool extend) {
   chosen_.clear();
   if (extend) {
     const NodeId tip = tree_.chain_tip();
-    if (tree_[tip].slot || tree_[tip].position >= limit) {
+    if (tree_[tip].slot || tree_[tip].sealed || tree_[tip].position >= limit) {
       return;
     }
     chosen_.push_back(tip);
@@ -44,6 +45,7 @@ bool Drafter::make_room(NodeId node, bool insist) {
     return false;
   }
   tree_.collapse(owner, [this](NodeId dropped) { forget(dropped); });
+  forget_draw(owner);
   cache_.release(*victim);
   return true;
 }
@@ -80,6 +82,10 @@ void Drafter::reserve(bool extend) {
 
 StepReport Drafter::expand(std::size_t width, bool extend) {
   StepReport report;
+  if (tree_[tree_.root()].sealed) {
+    throw NoTokenError("the rules leave no token after the " + std::to_string(committed_.size()) +
+                       " committed ones");
+  }
   choose(width, extend);
   reserve(extend);
   if (batch_.empty()) {
@@ -110,25 +116,6 @@ StepReport Drafter::expand(std::size_t width, bool extend) {
   }
   batch_.clear();
   return report;
-}
-
-void Drafter::grow_candidates(NodeId node, std::span<const float> logits) {
-  const Position next{tree_[node].position.value() + 1};
-  const std::size_t count = sampler_.rank(logits, rules_, next, candidates_);
-  // Softmax of score / sharpness over the candidates; the best score is first, so nothing overflows.
-  float total = 0.0F;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    total += std::exp((candidates_[rank].score - candidates_[0].score) / options_.sharpness);
-  }
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    const Candidate& candidate = candidates_[rank];
-    const float log_p = (candidate.score - candidates_[0].score) / options_.sharpness - std::log(total);
-    const auto child = tree_.grow(node, candidate.token, log_p);
-    if (!child) {
-      return;
-    }
-    cache_.link(node, candidate.token, *child);
-  }
 }
 
 void Drafter::touch_ancestors(NodeId node) {

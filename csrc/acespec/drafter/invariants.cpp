@@ -43,6 +43,11 @@ std::vector<std::string> Drafter::check() const {
   for (const NodeId id : tree_.live()) {
     const TokenTree::Node& node = tree_[id];
     const std::string name = "node " + std::to_string(id.value());
+    expect(node.slot.has_value() || drawn_from_.empty() || drawn_from_[id.index()].empty(),
+           name + " is not expanded and keeps a distribution");
+    expect(
+        !residual_ || !node.first_child || drawn_from_[id.index()].weight(tree_[*node.first_child].token) > 0,
+        name + " has a first child that was not drawn from its distribution");
     if (id == tree_.root()) {
       expect(node.slot.has_value() == (pending() == 0),
              name + ": the root is expanded iff nothing is pending");
@@ -57,6 +62,7 @@ std::vector<std::string> Drafter::check() const {
            name + " is not one position below its parent");
     expect(node.log_weight <= parent.log_weight, name + " is likelier than its parent");
     expect(cache_.find(node.parent, node.token) == id, name + " is not found by its path");
+    expect(!node.sealed || !node.first_child, name + " is sealed and has children");
     if (node.slot) {
       ++owned;
       expect(cache_.ring().owner(*node.slot) == id, name + " does not own its slot");

@@ -106,18 +106,12 @@ void Sampler::rank_kept(const SamplingRules& rules, Position position) {
   }
 }
 
-std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& rules, Position position,
-                          std::span<Candidate> out) {
-  const Exclusive::Scope scope(busy_, "this sampler");
-  rules.validate();
+LogitRow Sampler::checked(std::span<const float> logits, const SamplingRules& rules) {
+  rules.validate_draw();
   if (logits.size() < vocabulary_) {
     throw UsageError("logits has " + std::to_string(logits.size()) + " columns; the vocabulary needs " +
                      std::to_string(vocabulary_));
   }
-  if (position.value() < 0) {
-    throw UsageError("position is " + std::to_string(position.value()) + "; it must be at least 0");
-  }
-
   LogitRow row{logits.first(vocabulary_), tile_max_, -std::numeric_limits<float>::infinity()};
   bool bad = false;
   for (std::size_t tile = 0; tile < tile_max_.size(); ++tile) {
@@ -129,33 +123,52 @@ std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& ru
     throw EngineError("logits hold NaN or +Inf");
   }
   if (std::isinf(row.top)) {
-    throw EngineError("no logit is finite: every token is ruled out");
+    throw NoTokenError("no logit is finite: every token is ruled out");
+  }
+  return row;
+}
+
+double Sampler::keep(const LogitRow& row, const SamplingRules& rules) {
+  keep_by_rules(row, rules, kept_);
+  double sum = 0.0;
+  for (const Scored& s : kept_) {
+    sum += std::exp((static_cast<double>(s.logit) - static_cast<double>(row.top)) /
+                    static_cast<double>(rules.temperature));
+  }
+  return std::log(sum);
+}
+
+std::size_t Sampler::rank_greedy(const LogitRow& row, std::span<Candidate> out) {
+  keep_largest(row, out.size(), kept_);
+  const double log_z = log_sum(row, 1.0);
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const auto log_p =
+        static_cast<float>(static_cast<double>(kept_[i].logit) - static_cast<double>(row.top) - log_z);
+    out[i] = {TokenId{kept_[i].token}, log_p, log_p};
+  }
+  return kept_.size();
+}
+
+std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& rules, Position position,
+                          std::span<Candidate> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
+  const LogitRow row = checked(logits, rules);
+  if (position.value() < 0) {
+    throw UsageError("position is " + std::to_string(position.value()) + "; it must be at least 0");
   }
   if (out.empty()) {
     return 0;
   }
-
-  const auto top = static_cast<double>(row.top);
   if (rules.greedy()) {
-    keep_largest(row, out.size(), kept_);
-    const double log_z = log_sum(row, 1.0);
-    for (std::size_t i = 0; i < kept_.size(); ++i) {
-      const auto log_p = static_cast<float>(static_cast<double>(kept_[i].logit) - top - log_z);
-      out[i] = {TokenId{kept_[i].token}, log_p, log_p};
-    }
-    return kept_.size();
+    return rank_greedy(row, out);
   }
 
+  const auto top = static_cast<double>(row.top);
   const auto temperature = static_cast<double>(rules.temperature);
   best_.reset(std::min(out.size(), vocabulary_));
   double log_z = 0.0;
   if (rules.truncates()) {
-    keep_by_rules(row, rules, kept_);
-    double sum = 0.0;
-    for (const Scored& s : kept_) {
-      sum += std::exp((static_cast<double>(s.logit) - top) / temperature);
-    }
-    log_z = std::log(sum);
+    log_z = keep(row, rules);
     rank_kept(rules, position);
   } else {
     log_z = log_sum(row, temperature);
@@ -169,6 +182,66 @@ std::size_t Sampler::rank(std::span<const float> logits, const SamplingRules& ru
                     static_cast<float>(log_p)};
   }
   return count;
+}
+
+std::size_t Sampler::likeliest(std::span<const float> logits, const SamplingRules& rules,
+                               std::span<Candidate> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
+  const LogitRow row = checked(logits, rules);
+  if (rules.greedy()) {
+    return rank_greedy(row, out);
+  }
+  const auto temperature = static_cast<double>(rules.temperature);
+  double log_z = 0.0;
+  if (rules.truncates()) {
+    log_z = keep(row, rules);
+    const std::size_t count = std::min(out.size(), kept_.size());
+    std::partial_sort(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count), kept_.end(),
+                      likelier);
+    kept_.resize(count);
+  } else {
+    log_z = log_sum(row, temperature);
+    keep_largest(row, out.size(), kept_);
+  }
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const auto log_p = static_cast<float>(
+        (static_cast<double>(kept_[i].logit) - static_cast<double>(row.top)) / temperature - log_z);
+    out[i] = {TokenId{kept_[i].token}, log_p, log_p};
+  }
+  return kept_.size();
+}
+
+void Sampler::probabilities(std::span<const float> logits, const SamplingRules& rules, std::span<float> out) {
+  const Exclusive::Scope scope(busy_, "this sampler");
+  if (out.size() != vocabulary_) {
+    throw UsageError("out has " + std::to_string(out.size()) + " entries; the vocabulary has " +
+                     std::to_string(vocabulary_));
+  }
+  const LogitRow row = checked(logits, rules);
+  const auto temperature = static_cast<double>(rules.temperature);
+  if (!rules.greedy() && !rules.truncates()) {
+    const float scale = kernels::inverse(temperature);
+    const auto share = static_cast<float>(std::exp(-log_sum(row, temperature)));
+    for (std::size_t first = 0; first < vocabulary_; first += kTile) {
+      const std::size_t count = std::min(kTile, vocabulary_ - first);
+      kernels::tile_exp(&row.logits[first], count, row.top, scale, &out[first]);
+      for (std::size_t i = first; i < first + count; ++i) {
+        out[i] *= share;
+      }
+    }
+    return;
+  }
+  std::fill(out.begin(), out.end(), 0.0F);
+  if (rules.greedy()) {
+    keep_largest(row, 1, kept_);
+    out[static_cast<std::size_t>(kept_.front().token)] = 1.0F;
+    return;
+  }
+  const double log_z = keep(row, rules);
+  for (const Scored& s : kept_) {
+    out[static_cast<std::size_t>(s.token)] = static_cast<float>(
+        std::exp((static_cast<double>(s.logit) - static_cast<double>(row.top)) / temperature - log_z));
+  }
 }
 
 }  // namespace acespec

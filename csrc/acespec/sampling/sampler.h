@@ -37,13 +37,27 @@ class Sampler {
   /// Writes up to `out.size()` candidates, best first, and returns how many (fewer when the rules leave
   /// fewer). `position`: absolute position of the token being chosen. O(V).
   /// Throws UsageError when `logits` is shorter than the vocabulary or the rules are invalid, EngineError on
-  /// NaN, +Inf, or when no logit is finite.
+  /// NaN and +Inf, NoTokenError when no logit is finite.
   std::size_t rank(std::span<const float> logits, const SamplingRules& rules, Position position,
                    std::span<Candidate> out);
+
+  /// The likeliest candidates under the rules, likeliest first, without noise: their score is `log_p`. Sizes
+  /// and errors as of rank(); greedy ranks alike.
+  std::size_t likeliest(std::span<const float> logits, const SamplingRules& rules, std::span<Candidate> out);
+
+  /// The whole distribution under the rules: out[token] is its probability, 0 where it is ruled out; greedy
+  /// has all of it on one token. `out` has one entry for each token of the vocabulary. Relative error 1e-6,
+  /// errors as of rank(). O(V).
+  void probabilities(std::span<const float> logits, const SamplingRules& rules, std::span<float> out);
 
   [[nodiscard]] std::size_t vocabulary() const noexcept { return vocabulary_; }
 
  private:
+  [[nodiscard]] LogitRow checked(std::span<const float> logits, const SamplingRules& rules);
+  /// Fills kept_ by rules that truncate; returns the logarithm of the mass, relative to the top, that it
+  /// holds.
+  double keep(const LogitRow& row, const SamplingRules& rules);
+  std::size_t rank_greedy(const LogitRow& row, std::span<Candidate> out);
   void rank_all(const LogitRow& row, const SamplingRules& rules, Position position);
   void rank_kept(const SamplingRules& rules, Position position);
 

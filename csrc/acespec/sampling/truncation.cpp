@@ -30,10 +30,6 @@ float lowest_at_least(double bound, double temperature) noexcept {
   return logit;
 }
 
-bool likelier(const Scored& a, const Scored& b) noexcept {
-  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-}
-
 /// Tokens whose logit is at least `floor`, which is finite, by id.
 void collect(const LogitRow& row, float floor, std::vector<Scored>& kept) {
   kept.clear();

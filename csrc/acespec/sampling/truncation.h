@@ -16,6 +16,10 @@ struct Scored {
   std::int32_t token;
 };
 
+[[nodiscard]] inline bool likelier(const Scored& a, const Scored& b) noexcept {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
 /// A row of logits, none of them NaN or +Inf, and what is known about it.
 struct LogitRow {
   std::span<const float> logits;

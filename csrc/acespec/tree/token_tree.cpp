@@ -144,7 +144,7 @@ std::size_t TokenTree::frontier(std::span<NodeId> out, float floor, Position lim
   std::size_t count = 0;
   for (const NodeId node : live_) {
     const Node& cell = cells_[node.index()];
-    if (cell.slot || cell.log_weight < lightest || cell.position >= limit) {
+    if (cell.slot || cell.sealed || cell.log_weight < lightest || cell.position >= limit) {
       continue;
     }
     if (count == out.size()) {

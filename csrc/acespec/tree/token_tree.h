@@ -32,6 +32,7 @@ class TokenTree {
     std::optional<NodeId> first_child;
     std::optional<NodeId> last_child;
     std::optional<NodeId> next_sibling;
+    bool sealed = false;  ///< nothing may follow it: never in the frontier, never with children
     bool live = false;
   };
 
@@ -45,6 +46,8 @@ class TokenTree {
   std::optional<NodeId> grow(NodeId parent, TokenId token, float log_p);
   /// Marks a node as expanded, its keys and values being in `slot`. The root's slot belongs to the context.
   void expand(NodeId node, KvSlot slot) { cells_[node.index()].slot = slot; }
+  /// Nothing may follow a node, which has no children.
+  void seal(NodeId node) { cells_[node.index()].sealed = true; }
   /// The node lost its slot: it is a mere candidate again, and what was below it is gone.
   void collapse(NodeId node, const std::function<void(NodeId)>& on_drop);
   /// Makes `node` the root. `on_drop` is called once for every node that does not descend from it, while it
@@ -63,9 +66,9 @@ class TokenTree {
   /// The last node of the main chain; the root itself when it has no child.
   [[nodiscard]] NodeId chain_tip() const;
 
-  /// Writes the unexpanded nodes of greatest weight, greatest first, at most `out.size()`; only nodes no
-  /// lighter than `floor` (relative to the root, <= 0) and at positions below `limit`. Returns how many.
-  /// O(size * log(out.size())).
+  /// Writes the unexpanded nodes, not sealed, of greatest weight, greatest first, at most `out.size()`; only
+  /// nodes no lighter than `floor` (relative to the root, <= 0) and at positions below `limit`. Returns how
+  /// many. O(size * log(out.size())).
   std::size_t frontier(std::span<NodeId> out, float floor, Position limit) const;
 
  private:

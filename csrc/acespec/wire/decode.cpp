@@ -16,13 +16,31 @@ std::span<const std::uint8_t> bytes(const flatbuffers::Vector<std::uint8_t>* val
   return value == nullptr ? std::span<const std::uint8_t>() : std::span(value->data(), value->size());
 }
 
+/// The pairs that two vectors of a table hold.
+template <class Pair>
+std::vector<Pair> pairs(const flatbuffers::Vector<std::uint8_t>* tokens,
+                        const flatbuffers::Vector<float>* values, std::uint8_t width, const char* field) {
+  const std::vector<TokenId> unpacked = unpack(bytes(tokens), width, field);
+  const std::size_t count = values == nullptr ? 0 : values->size();
+  if (unpacked.size() != count) {
+    throw PeerError(std::string(field) + " has " + std::to_string(unpacked.size()) + " tokens for " +
+                    std::to_string(count) + " numbers; one each would be right");
+  }
+  std::vector<Pair> result;
+  result.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    result.push_back({unpacked[i], values->Get(static_cast<flatbuffers::uoffset_t>(i))});
+  }
+  return result;
+}
+
 /// The verified table when the bytes carry its identifier, else nullptr.
 template <class Table>
 const Table* table_of(std::span<const std::uint8_t> data, const char* id) {
   if (!flatbuffers::BufferHasIdentifier(data.data(), id)) {
     return nullptr;
   }
-  constexpr flatbuffers::uoffset_t kDepth = 2;  // one table, no nesting
+  constexpr flatbuffers::uoffset_t kDepth = 2;  // the message and one table in it
   flatbuffers::Verifier verifier(data.data(), data.size(), kDepth, kDepth);
   if (!verifier.VerifyBuffer<Table>(id)) {
     throw PeerError(std::string("a ") + id +
@@ -70,9 +88,22 @@ Open read(const fb::Open& table) {
   m.request = head.request();
   m.prompt = unpack(bytes(table.prompt()), head.token_width(), "Open.prompt");
   m.rules = {head.temperature(), head.top_k(), head.top_p(), head.min_p(), head.seed()};
+  m.rules.repetition_penalty = table.repetition_penalty();
+  m.rules.presence_penalty = table.presence_penalty();
+  m.rules.frequency_penalty = table.frequency_penalty();
+  m.rules.logit_bias =
+      pairs<LogitBias>(table.bias_tokens(), table.bias_values(), head.token_width(), "Open.logit_bias");
+  m.rules.banned = unpack(bytes(table.banned()), head.token_width(), "Open.banned");
+  m.rules.allowed = unpack(bytes(table.allowed()), head.token_width(), "Open.allowed");
+  m.rules.min_tokens = table.min_tokens();
+  m.rules.carried = table.carried();
   m.stop_ids = unpack(bytes(table.stop_ids()), head.token_width(), "Open.stop_ids");
   m.max_tokens = head.max_tokens();
   m.free_run = head.free_run();
+  m.logprobs = table.logprobs();
+  m.grammar_kind = static_cast<Grammar>(table.grammar_kind());
+  m.grammar = text(table.grammar());
+  m.mode = static_cast<Mode>(table.mode());
   return m;
 }
 
@@ -87,7 +118,36 @@ Draft read(const fb::Draft& table) {
   m.parent_offsets.assign(offsets.begin(), offsets.end());
   m.tokens = unpack(bytes(table.tokens()), head.token_width(), "Draft.tokens");
   m.free_run = head.free_run();
+  if (table.q() != nullptr) {
+    m.q.assign(table.q()->begin(), table.q()->end());
+  }
+  m.resampled = TokenId{table.resampled()};
+  m.more_tail = table.more_tail();
   return m;
+}
+
+std::vector<TokenLogprob> logprobs_of(const fb::Verdict& table, std::uint8_t width) {
+  const std::vector<Alternative> top =
+      pairs<Alternative>(table.top_tokens(), table.top_values(), width, "Verdict.logprobs");
+  const std::size_t count = table.logprobs() == nullptr ? 0 : table.logprobs()->size();
+  if (count == 0 ? !top.empty() : top.size() % count != 0) {
+    throw PeerError("Verdict.logprobs has " + std::to_string(top.size()) + " alternatives for " +
+                    std::to_string(count) + " tokens; as many for each would be right");
+  }
+  std::vector<TokenLogprob> result(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t each = top.size() / count;
+    const auto first = top.begin() + static_cast<std::ptrdiff_t>(i * each);
+    result[i].logprob = table.logprobs()->Get(static_cast<flatbuffers::uoffset_t>(i));
+    result[i].top.assign(first, first + static_cast<std::ptrdiff_t>(each));
+  }
+  return result;
+}
+
+SparseRow read(const fb::SparseRow& table, std::uint8_t width) {
+  return {pairs<TokenProbability>(table.head_tokens(), table.head_values(), width, "Verdict.sparse.head"),
+          table.tail_mass(),
+          pairs<TokenProbability>(table.tail_tokens(), table.tail_values(), width, "Verdict.sparse.tail")};
 }
 
 Verdict read(const fb::Verdict& table) {
@@ -101,6 +161,10 @@ Verdict read(const fb::Verdict& table) {
   m.finish = static_cast<Finish>(head.finish());
   m.queue_us = head.queue_us();
   m.verify_us = head.verify_us();
+  m.logprobs = logprobs_of(table, head.token_width());
+  if (table.sparse() != nullptr) {
+    m.sparse = read(*table.sparse(), head.token_width());
+  }
   return m;
 }
 

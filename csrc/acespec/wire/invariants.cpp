@@ -1,5 +1,6 @@
 #include "acespec/wire/invariants.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -43,10 +44,10 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at) {
   return length;
 }
 
-Problem check_text(const char* field, std::string_view text, const Limits& limits) {
-  if (text.size() > limits.max_text) {
+Problem check_text(const char* field, std::string_view text, std::size_t most) {
+  if (text.size() > most) {
     return std::string(field) + " has " + std::to_string(text.size()) + " bytes; at most " +
-           std::to_string(limits.max_text) + " are allowed";
+           std::to_string(most) + " are allowed";
   }
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = utf8_sequence(text, at);
@@ -58,33 +59,123 @@ Problem check_text(const char* field, std::string_view text, const Limits& limit
   return std::nullopt;
 }
 
-Problem check_tokens(const char* field, std::span<const TokenId> tokens, std::size_t most) {
-  if (tokens.size() > most) {
-    return std::string(field) + " has " + std::to_string(tokens.size()) + " entries; at most " +
+Problem check_count(const char* field, std::size_t count, std::size_t most) {
+  if (count > most) {
+    return std::string(field) + " has " + std::to_string(count) + " entries; at most " +
            std::to_string(most) + " are allowed";
   }
+  return std::nullopt;
+}
+
+Problem check_token(const char* field, std::size_t index, TokenId token) {
+  if (token.value() < 0) {
+    return std::string(field) + "[" + std::to_string(index) + "] is " + std::to_string(token.value()) +
+           "; token ids are not negative";
+  }
+  return std::nullopt;
+}
+
+Problem check_tokens(const char* field, std::span<const TokenId> tokens, std::size_t most) {
+  if (auto problem = check_count(field, tokens.size(), most)) {
+    return problem;
+  }
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i].value() < 0) {
-      return std::string(field) + "[" + std::to_string(i) + "] is " + std::to_string(tokens[i].value()) +
-             "; token ids are not negative";
+    if (auto problem = check_token(field, i, tokens[i])) {
+      return problem;
     }
   }
   return std::nullopt;
 }
 
+/// The first problem that `test` finds in an entry, which it is called with the index of.
+template <class Test>
+Problem check_each(const char* field, std::size_t count, std::size_t most, const Test& test) {
+  if (auto problem = check_count(field, count, most)) {
+    return problem;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (auto problem = test(i)) {
+      return problem;
+    }
+  }
+  return std::nullopt;
+}
+
+Problem check_probability(const std::string& field, float value) {
+  if (!(value >= 0.0F && value <= 1.0F)) {  // NaN fails
+    return field + " is " + std::to_string(value) + "; a probability would be right";
+  }
+  return std::nullopt;
+}
+
+Problem check_finite(const std::string& field, float value) {
+  if (!std::isfinite(value)) {
+    return field + " is " + std::to_string(value) + "; a finite number would be right";
+  }
+  return std::nullopt;
+}
+
 Problem check(const Hello& m, const Limits& limits) {
-  return check_text("Hello.drafter", m.drafter, limits);
+  return check_text("Hello.drafter", m.drafter, limits.max_text);
 }
 
 Problem check(const Welcome& m, const Limits& limits) {
-  return check_text("Welcome.target", m.target, limits);
+  return check_text("Welcome.target", m.target, limits.max_text);
 }
 
 Problem check(const Open& m, const Limits& limits) {
   if (auto problem = check_tokens("Open.prompt", m.prompt, limits.max_prompt)) {
     return problem;
   }
-  return check_tokens("Open.stop_ids", m.stop_ids, limits.max_stop_ids);
+  if (auto problem = check_tokens("Open.stop_ids", m.stop_ids, limits.max_stop_ids)) {
+    return problem;
+  }
+  const std::vector<LogitBias>& biases = m.rules.logit_bias;
+  if (auto problem = check_each("Open.logit_bias", biases.size(), limits.max_listed, [&](std::size_t i) {
+        return check_token("Open.logit_bias", i, biases[i].token);
+      })) {
+    return problem;
+  }
+  if (auto problem = check_tokens("Open.banned", m.rules.banned, limits.max_listed)) {
+    return problem;
+  }
+  if (auto problem = check_tokens("Open.allowed", m.rules.allowed, limits.max_listed)) {
+    return problem;
+  }
+  if (m.logprobs < -1 || m.logprobs > kMaxAlternatives) {
+    return "Open.logprobs is " + std::to_string(m.logprobs) + "; -1 (none) to " +
+           std::to_string(kMaxAlternatives) + " would be right";
+  }
+  if (m.mode > Mode::kResidual) {
+    return "Open.mode is " + std::to_string(static_cast<int>(m.mode)) + "; modes are 0 and 1";
+  }
+  if (m.grammar_kind > Grammar::kRegex) {
+    return "Open.grammar_kind is " + std::to_string(static_cast<int>(m.grammar_kind)) +
+           "; kinds run from 0 to 2";
+  }
+  if ((m.grammar_kind == Grammar::kNone) != m.grammar.empty()) {
+    return "Open.grammar has " + std::to_string(m.grammar.size()) + " bytes for grammar_kind " +
+           std::to_string(static_cast<int>(m.grammar_kind)) +
+           "; a text exactly when the kind is not 0 (none)";
+  }
+  return check_text("Open.grammar", m.grammar, limits.max_grammar);
+}
+
+Problem check_residual(const Draft& m) {
+  if (!m.q.empty() && m.q.size() != m.tokens.size()) {
+    return "Draft.q has " + std::to_string(m.q.size()) + " entries for " + std::to_string(m.tokens.size()) +
+           " tokens; one each, or none, would be right";
+  }
+  if (!m.q.empty() && !m.parent_offsets.empty()) {
+    return "Draft.q goes with a chain; parent_offsets must be empty";
+  }
+  if (m.resampled < kNoToken) {
+    return "Draft.resampled is " + std::to_string(m.resampled.value()) + "; a token, or -1 for none";
+  }
+  if (m.more_tail && (!m.tokens.empty() || m.resampled != kNoToken || m.free_run)) {
+    return "Draft.more_tail asks for samples and nothing else; tokens, resampled and free_run must be unset";
+  }
+  return std::nullopt;
 }
 
 Problem check(const Draft& m, const Limits& limits) {
@@ -109,17 +200,74 @@ Problem check(const Draft& m, const Limits& limits) {
              std::to_string(node - 1) + " is possible (0 names the root)";
     }
   }
-  return std::nullopt;
+  return check_residual(m);
+}
+
+Problem check_logprobs(const Verdict& m, const Limits& limits) {
+  const std::size_t most = limits.max_nodes + 1 + m.tokens.size();
+  const char* field = "Verdict.logprobs";
+  return check_each(field, m.logprobs.size(), most, [&](std::size_t i) -> Problem {
+    const TokenLogprob& entry = m.logprobs[i];
+    const std::string name = std::string(field) + "[" + std::to_string(i) + "]";
+    if (entry.top.size() > static_cast<std::size_t>(kMaxAlternatives) ||
+        entry.top.size() != m.logprobs.front().top.size()) {
+      return name + " has " + std::to_string(entry.top.size()) + " alternatives; at most " +
+             std::to_string(kMaxAlternatives) + ", and as many as the others, would be right";
+    }
+    for (std::size_t k = 0; k < entry.top.size(); ++k) {
+      if (auto problem = check_token((name + ".top").c_str(), k, entry.top[k].token)) {
+        return problem;
+      }
+      if (auto problem = check_finite(name + ".top[" + std::to_string(k) + "]", entry.top[k].logprob)) {
+        return problem;
+      }
+    }
+    return check_finite(name, entry.logprob);
+  });
+}
+
+Problem check_weighted(const char* field, const std::vector<TokenProbability>& entries,
+                       const Limits& limits) {
+  return check_each(field, entries.size(), limits.max_sparse, [&](std::size_t i) {
+    auto problem = check_token(field, i, entries[i].token);
+    return problem ? problem
+                   : check_probability(std::string(field) + "[" + std::to_string(i) + "]", entries[i].p);
+  });
+}
+
+Problem check_sparse(const Verdict& m, const Limits& limits) {
+  if (!m.sparse) {
+    return std::nullopt;
+  }
+  if (!m.tokens.empty() || m.finish != Finish::kNone) {
+    return "Verdict.sparse is for the edge to draw from; tokens and finish must be unset";
+  }
+  if (m.sparse->head.empty()) {
+    return "Verdict.sparse.head is empty; at least one token would be right";
+  }
+  if (auto problem = check_weighted("Verdict.sparse.head", m.sparse->head, limits)) {
+    return problem;
+  }
+  if (auto problem = check_weighted("Verdict.sparse.tail", m.sparse->tail, limits)) {
+    return problem;
+  }
+  return check_probability("Verdict.sparse.tail_mass", m.sparse->tail_mass);
 }
 
 Problem check(const Verdict& m, const Limits& limits) {
   if (m.finish > Finish::kContext) {
     return "Verdict.finish is " + std::to_string(static_cast<int>(m.finish)) + "; reasons run from 0 to 4";
   }
-  if (m.tokens.empty() && m.finish == Finish::kNone) {
-    return "Verdict.tokens is empty, which only a finish reason allows";
+  if (m.tokens.empty() && m.finish == Finish::kNone && !m.sparse) {
+    return "Verdict.tokens is empty, which only a finish reason or a sparse row allows";
   }
-  return check_tokens("Verdict.tokens", m.tokens, limits.max_nodes);
+  if (auto problem = check_tokens("Verdict.tokens", m.tokens, limits.max_nodes)) {
+    return problem;
+  }
+  if (auto problem = check_logprobs(m, limits)) {
+    return problem;
+  }
+  return check_sparse(m, limits);
 }
 
 Problem check(const Cancel& /*m*/, const Limits& /*limits*/) {
@@ -127,14 +275,14 @@ Problem check(const Cancel& /*m*/, const Limits& /*limits*/) {
 }
 
 Problem check(const Close& m, const Limits& limits) {
-  return check_text("Close.reason", m.reason, limits);
+  return check_text("Close.reason", m.reason, limits.max_text);
 }
 
 Problem check(const Fault& m, const Limits& limits) {
   if (m.code < FaultCode::kProtocol || m.code > FaultCode::kInternal) {
     return "Fault.code is " + std::to_string(static_cast<int>(m.code)) + "; codes run from 1 to 7";
   }
-  return check_text("Fault.message", m.message, limits);
+  return check_text("Fault.message", m.message, limits.max_text);
 }
 
 }  // namespace

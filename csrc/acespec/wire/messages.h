@@ -3,12 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "acespec/base/ids.h"
 #include "acespec/sampling/rules.h"
+#include "acespec/sampling/sparse_row.h"
 
 namespace acespec::wire {
 
@@ -29,6 +31,18 @@ enum class FaultCode : std::uint8_t {
   kRequest = 6,  ///< this request cannot be served (context too long, bad rules, token out of vocabulary)
   kInternal = 7,
 };
+
+/// How the target decides on a drafted token (docs/protocol.md, "Token choice").
+enum class Mode : std::uint8_t {
+  kCoupled = 0,   ///< its own choice under the shared noise is the token
+  kResidual = 1,  ///< accepts with min(1, p/q), else the edge draws from the residual
+};
+
+/// What the output must match; the text of it is `Open::grammar`.
+enum class Grammar : std::uint8_t { kNone = 0, kJsonSchema = 1, kRegex = 2 };
+
+inline constexpr TokenId kNoToken{-1};
+inline constexpr int kMaxAlternatives = 20;  ///< of one token's log-probabilities
 
 /// Up, first message of a connection.
 struct Hello {
@@ -62,6 +76,11 @@ struct Open {
   /// The cloud goes on by itself, one verdict per token, until a Draft or Cancel arrives (cloud-only
   /// streaming).
   bool free_run = false;
+  /// Alternatives to report with every committed token's log-probability, 0 to 20; -1: no report.
+  std::int8_t logprobs = -1;
+  Grammar grammar_kind = Grammar::kNone;
+  std::string grammar{};  ///< a JSON schema or a regular expression; empty exactly when the kind is none
+  Mode mode = Mode::kCoupled;
   bool operator==(const Open&) const = default;
 };
 
@@ -76,7 +95,28 @@ struct Draft {
   std::vector<std::uint8_t> parent_offsets;
   std::vector<TokenId> tokens;  ///< may be empty: asks for one plain step
   bool free_run = false;        ///< as in Open, from here on
+  /// Residual mode, one a token of a chain: its weight less 1 in the distribution it was drawn from, whose
+  /// integer weights sum to 65,536 (sampling/quantised.h).
+  std::vector<std::uint16_t> q{};
+  /// Residual mode: what the edge drew after a rejection, committed at `base`; the chain hangs below it.
+  TokenId resampled = kNoToken;
+  /// Residual mode: asks for more tail samples of the row rejected at `base`, and nothing else.
+  bool more_tail = false;
   bool operator==(const Draft&) const = default;
+};
+
+struct Alternative {
+  TokenId token;
+  float logprob = 0.0F;
+  bool operator==(const Alternative&) const = default;
+};
+
+/// Log-probabilities, under the plain softmax of the target's logits, of a committed token and of the
+/// likeliest ones at its position, likeliest first.
+struct TokenLogprob {
+  float logprob = 0.0F;
+  std::vector<Alternative> top;
+  bool operator==(const TokenLogprob&) const = default;
 };
 
 /// Down: `base` grew by the path to `accepted_node` and then by `tokens`.
@@ -85,10 +125,16 @@ struct Verdict {
   std::uint16_t round = 0;          ///< the draft it answers; free-running verdicts repeat the last round
   std::uint32_t base = 0;           ///< committed length before this verdict
   std::uint32_t accepted_node = 0;  ///< deepest accepted node; 0 when none
-  std::vector<TokenId> tokens;      ///< correction or bonus; empty only with a finish reason
+  std::vector<TokenId> tokens;      ///< correction or bonus; empty only with a finish reason or a sparse row
   Finish finish = Finish::kNone;
   std::uint32_t queue_us = 0;   ///< from arrival to the start of the forward
   std::uint32_t verify_us = 0;  ///< the forward itself (padded time when emulated)
+  /// One for each committed token, accepted ones included, when the Open asked; all with as many
+  /// alternatives.
+  std::vector<TokenLogprob> logprobs{};
+  /// Residual mode: the token after the accepted ones was rejected under this distribution. The edge draws
+  /// its successor and names it in the next Draft.
+  std::optional<SparseRow> sparse{};
   bool operator==(const Verdict&) const = default;
 };
 

@@ -1,0 +1,105 @@
+"""The model's side of one request: its KV, its rules, and the row that waits for the edge's token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acespec_edge import _core
+from acespec_edge.errors import PeerError, UsageError
+from acespec_edge.grammar import Grammar
+from cloud_stub.actions import Verify
+from cloud_stub.judge import Ruling, Terms, judge, logprobs_of
+from cloud_stub.rejection import Rejection
+from cloud_stub.residual import judge_residual
+from cloud_stub.verifiers.base import Handle, Rows, Verifier
+
+
+def compiled(terms: Terms, verifier: Verifier, carried: Sequence[int]) -> Grammar | None:
+    """The grammar of a request, behind the output that it goes on with; takes up to seconds.
+
+    Raises UsageError for a grammar that does not do, or that the carried output does not keep to.
+    """
+    if terms.grammar_kind == _core.Grammar.none:
+        return None
+    kind = terms.grammar_kind.name
+    grammar = Grammar.compile(kind, terms.grammar, verifier.vocabulary, terms.stop_ids)
+    try:
+        grammar.commit(carried)
+    except PeerError as error:
+        raise UsageError(f"the output to go on with does not keep to the grammar: {error}") from error
+    return grammar
+
+
+class Work:
+    """Used by one thread at a time, the scheduler's."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        sampler: _core.Sampler,
+        terms: Terms,
+        prompt: Sequence[int],
+        grammar: Grammar | None,
+    ) -> None:
+        """Takes the handle over. Raises UsageError for rules that do not fit the vocabulary."""
+        self._handle = handle
+        self._sampler = sampler
+        self._terms = terms
+        self._grammar = grammar
+        self._shaper = _core.LogitShaper(sampler.vocabulary, terms.rules, prompt, list(terms.stop_ids))
+        self._rejection: Rejection | None = None
+
+    def prefill(self, tokens: Sequence[int]) -> Rows:
+        """Reads a part of the prompt."""
+        return self._handle.prefill(tokens)
+
+    def first(self, rows: Rows) -> Ruling:
+        """Rules on the first token, given the last of the prompt's rows."""
+        ruling = judge(rows, self._terms.prompt_length, [], [], self._terms, self._sampler, self._shape)
+        self._commit(ruling.tokens)
+        return ruling
+
+    def verify(self, asked: Verify) -> Ruling:
+        """Commits what the edge has drawn, then verifies and rules."""
+        drawn = [] if asked.resampled is None else self._drawn(asked.resampled)
+        if asked.finish != _core.Finish.none:
+            return Ruling([], None, asked.finish, drawn)
+        terms, sampler, tokens = self._terms, self._sampler, asked.tokens
+        rows = self._handle.verify(asked.tip, tokens, asked.parents)
+        if terms.mode == _core.Mode.residual:
+            ruling = judge_residual(rows, asked.base, tokens, asked.weights, terms, sampler, self._shape)
+        else:
+            ruling = judge(rows, asked.base, tokens, asked.parents, terms, sampler, self._shape)
+        self._handle.keep(ruling.path)
+        self._commit([*(tokens[node] for node in ruling.path), *ruling.tokens])
+        self._rejection = ruling.rejection
+        return Ruling(ruling.path, ruling.token, ruling.finish, drawn + ruling.logprobs, ruling.rejection)
+
+    def more_samples(self) -> Ruling:
+        """The row that waits, with other samples of its tail."""
+        assert self._rejection is not None
+        self._rejection = self._rejection.more()
+        return Ruling([], None, _core.Finish.none, rejection=self._rejection)
+
+    def close(self) -> None:
+        """Frees the KV."""
+        self._handle.close()
+
+    def _drawn(self, token: int) -> list[_core.TokenLogprob]:
+        rejection, self._rejection = self._rejection, None
+        assert rejection is not None
+        if not rejection.p[token] > 0:
+            raise UsageError(
+                f"Draft.resampled is {token}, which the target rules out at position {rejection.position}"
+            )
+        self._commit([token])
+        return logprobs_of([rejection.logits], [token], self._terms, self._sampler)
+
+    def _shape(self, row: Rows, path: Sequence[int]) -> Rows:
+        mask = None if self._grammar is None else self._grammar.mask(path)
+        return self._shaper.shape(row, path, mask)
+
+    def _commit(self, tokens: Sequence[int]) -> None:
+        self._shaper.commit(tokens)
+        if self._grammar is not None:
+            self._grammar.commit(tokens)

@@ -1,0 +1,144 @@
+// The chain that is sent, and what its verdict leaves of the tree.
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "acespec/base/error.h"
+#include "acespec/drafter/drafter.h"
+
+namespace acespec {
+
+// What the tree drops leaves the cache, except a slot that has become context.
+void Drafter::forget(NodeId node) {
+  const TokenTree::Node& cell = tree_[node];
+  if (cell.slot && !cache_.holds_context(*cell.slot)) {
+    cache_.release(*cell.slot);
+  }
+  if (cell.parent != node) {
+    cache_.unlink(cell.parent, cell.token);
+  }
+  forget_draw(node);
+}
+
+void Drafter::forget_draw(NodeId node) {
+  if (!drawn_from_.empty()) {
+    drawn_from_[node.index()] = {};
+  }
+}
+
+void Drafter::drop_tree() {
+  for (const NodeId node : tree_.live()) {
+    const auto slot = tree_[node].slot;
+    if (slot && !cache_.holds_context(*slot)) {
+      cache_.release(*slot);
+    }
+    forget_draw(node);
+  }
+  cache_.unlink_all();
+  in_flight_.clear();
+}
+
+std::vector<TokenId> Drafter::take_chain(std::size_t length) {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  if (!in_flight_.empty()) {
+    throw UsageError("a chain is in flight; apply its verdict before taking another");
+  }
+  std::vector<TokenId> tokens;
+  NodeId at = tree_.root();
+  while (tokens.size() < length && tree_[at].first_child) {
+    at = *tree_[at].first_child;
+    tokens.push_back(tree_[at].token);
+    in_flight_.push_back(at);
+    if (tree_[at].slot) {
+      cache_.pin(*tree_[at].slot);
+    }
+  }
+  return tokens;
+}
+
+std::vector<std::uint16_t> Drafter::chain_weights() const {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  std::vector<std::uint16_t> weights;
+  if (residual_) {
+    for (const NodeId node : in_flight_) {
+      const std::uint32_t weight = drawn_from_[tree_[node].parent.index()].weight(tree_[node].token);
+      weights.push_back(static_cast<std::uint16_t>(weight - 1));
+    }
+  }
+  return weights;
+}
+
+std::optional<TokenId> Drafter::resample(std::size_t depth, const SparseRow& row) const {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  if (!residual_ || depth >= in_flight_.size()) {
+    throw UsageError("token " + std::to_string(depth) + " of the chain is to be resampled; " +
+                     (residual_ ? std::to_string(in_flight_.size()) + " are in flight"
+                                : std::string("the request is not in residual mode")));
+  }
+  const TokenTree::Node& rejected = tree_[in_flight_[depth]];
+  const auto token = residual_draw(row, drawn_from_[rejected.parent.index()], rules_.seed, rejected.position);
+  if (token && (token->value() < 0 || token->index() >= sampler_.vocabulary())) {
+    throw PeerError("a sparse row leads to token " + std::to_string(token->value()) +
+                    "; the vocabulary has " + std::to_string(sampler_.vocabulary()));
+  }
+  return token;
+}
+
+Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  const auto start = std::chrono::steady_clock::now();
+  if (committed_.empty()) {
+    throw UsageError("apply_verdict() before begin()");
+  }
+  if (tokens.empty()) {
+    throw UsageError("a verdict commits at least one token");
+  }
+  if (tokens.size() > room()) {
+    throw UsageError("the verdict commits " + std::to_string(tokens.size()) +
+                     " tokens, the drafter's context has room for " + std::to_string(room()));
+  }
+  check_tokens(tokens);
+
+  shaper_->commit(tokens);
+
+  Recovery recovery;
+  NodeId at = tree_.root();
+  bool inside = pending() == 0;
+  for (const TokenId token : tokens) {
+    committed_.push_back(token);
+    const auto child = inside ? cache_.find(at, token) : std::nullopt;
+    inside = child && tree_[*child].slot;
+    if (inside) {
+      const KvSlot slot = *tree_[*child].slot;
+      cache_.unlink(at, token);
+      cache_.commit(slot);
+      bias_.show(slot);
+      context_slots_.push_back(slot);
+      at = *child;
+    }
+  }
+  recovery.hit = inside;
+  if (inside) {
+    tree_.reroot(at, [this](NodeId node) { forget(node); });
+    // A verdict for an older base can leave part of the chain alive. Deepest first keeps ancestors more
+    // recent.
+    for (std::size_t index = in_flight_.size(); index-- > 0;) {
+      const NodeId node = in_flight_[index];
+      const auto slot = tree_[node].slot;
+      if (tree_[node].live && slot && !cache_.holds_context(*slot) &&
+          cache_.ring().state(*slot) == SlotState::kPinned) {
+        cache_.unpin(*slot);
+      }
+    }
+    in_flight_.clear();
+  } else {
+    drop_tree();
+    tree_.reset(committed_.back(), Position{static_cast<std::int32_t>(committed_.size() - 1)});
+  }
+  recovery.ready = tree_.chain_length();
+  recovery.microseconds =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return recovery;
+}
+
+}  // namespace acespec

@@ -1,0 +1,55 @@
+// What a drafter is told at construction, and what it tells: plain values.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "acespec/base/ids.h"
+#include "acespec/cache/state_cache.h"
+
+namespace acespec {
+
+struct DrafterOptions {
+  std::size_t context =
+      2048;  ///< committed tokens the drafter can hold; the engine's other slots are for branches
+  std::size_t candidates = 4;   ///< children grown under an expanded node
+  std::size_t max_nodes = 256;  ///< expanded nodes held at a time, at most
+  /// Temperature that turns the drafter's scores into the estimated probability that the target takes a
+  /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
+  float sharpness = 0.7F;
+  float floor = -9.0F;  ///< log-probability under which a branch is not worth a forward
+};
+
+/// What one step did.
+struct StepReport {
+  std::size_t rows = 0;     ///< tokens forwarded
+  double seconds = 0.0;     ///< of the engine's forward
+  bool prefilling = false;  ///< the rows were committed tokens
+  bool exhausted = false;   ///< nothing was worth expanding; no forward was made
+};
+
+/// What a verdict left of the speculation.
+struct Recovery {
+  bool hit = false;       ///< the new last token was in the cache, expanded: no forward is needed to go on
+  std::size_t ready = 0;  ///< drafted tokens on the main chain from there
+  double microseconds = 0.0;  ///< from the verdict to the chain being ready
+};
+
+/// State for tests and support.
+struct DrafterSnapshot {
+  struct Node {
+    NodeId id;
+    NodeId parent;
+    TokenId token;
+    Position position;
+    float log_weight = 0.0F;
+    bool expanded = false;
+    bool in_flight = false;
+  };
+  CacheSnapshot cache;
+  std::vector<Node> nodes;  ///< the root first
+  std::size_t committed = 0;
+  std::size_t pending = 0;  ///< committed tokens whose KV is still to be computed
+};
+
+}  // namespace acespec

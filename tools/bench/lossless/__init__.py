@@ -1,0 +1,1 @@
+"""Is the distribution of the output the target's own, whatever is drafted? A statistical answer."""

@@ -1,0 +1,65 @@
+"""Ways to get it wrong: each makes a cloud or an edge that the suite must reject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from acespec_edge import _core
+from cloud_stub.verifiers.base import Handle, Rows
+from cloud_stub.verifiers.scripted import ScriptedVerifier
+
+
+def without(rules: _core.SamplingRules, fields: Sequence[str]) -> _core.SamplingRules:
+    """The rules as a cloud sees them that drops some in silence."""
+    plain = _core.SamplingRules(temperature=1.0)
+    values = {name: getattr(rules if name not in fields else plain, name) for name in _FIELDS}
+    return _core.SamplingRules(**values)
+
+
+_FIELDS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "banned",
+    "allowed",
+    "min_tokens",
+    "carried",
+)
+
+
+class Credulous:
+    """A verifier that passes the first drafted token without asking the model."""
+
+    def __init__(self, honest: ScriptedVerifier) -> None:
+        self._honest = honest
+        self.name, self.vocabulary = honest.name, honest.vocabulary
+        self.logits_width, self.max_context = honest.logits_width, honest.max_context
+
+    def open(self) -> Handle:
+        """See ``Verifier.open``."""
+        return _CredulousHandle(self._honest.open())
+
+
+class _CredulousHandle:
+    def __init__(self, honest: Handle) -> None:
+        self._honest = honest
+        self.prefill, self.keep, self.close = honest.prefill, honest.keep, honest.close
+
+    @property
+    def length(self) -> int:
+        return self._honest.length
+
+    def verify(self, tip: int, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
+        rows = self._honest.verify(tip, tokens, parents)
+        if tokens:
+            rows[0] = -np.inf
+            rows[0, tokens[0]] = 0.0
+        return rows
