@@ -55,4 +55,4 @@ def _forgetter(handle: Any) -> Callable[[int], None]:
     if hasattr(llama_cpp, "llama_memory_seq_rm"):
         memory = llama_cpp.llama_get_memory(handle)
         return lambda first: llama_cpp.llama_memory_seq_rm(memory, 0, first, -1)
-    return lambda first: llama_cpp.llama_kv_self_seq_rm(handle, 0, first, -1)
+    return lambda first: llama_cpp.llama_kv_self_seq_rm(handle, 0, first, -1)  # type: ignore[attr-defined, unused-ignore]
