@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from acespec_edge import _core
-from acespec_edge.protocol import ROOT, offsets_from_parents
+from acespec_edge.protocol import ROOT
 from acespec_edge.session import State
 from tests.cloud.rig import Client, Rig, hashed_logits, scripted_rig
 from tests.cloud.test_pair import Pair
@@ -283,7 +283,8 @@ class Trees(Requests):
                 depth_right[node] = depth + 1
             tokens.append(token)
             parents.append(parent)
-        self.send(base, tokens, parent_offsets=offsets_from_parents(parents), free_run=free_run)
+        offsets = [0 if parent == ROOT else node - parent for node, parent in enumerate(parents)]
+        self.send(base, tokens, parent_offsets=offsets, free_run=free_run)
 
     def send(self, base: int, tokens: list[int], **fields: Any) -> None:
         self.round += 1
