@@ -11,7 +11,8 @@ from typing import Final
 from acespec_edge import _core
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.request import Request
-from acespec_edge.session import Committed, EdgeSession, Welcomed
+from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
 from acespec_edge.stats import Counters
 from acespec_edge.transport import Link

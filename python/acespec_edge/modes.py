@@ -15,7 +15,7 @@ from acespec_edge.draft_mask import hint, rule
 from acespec_edge.drafting import Drafter, chain_limit
 from acespec_edge.request import Request
 from acespec_edge.result import FinishReason
-from acespec_edge.session import Committed
+from acespec_edge.session_events import Committed
 from acespec_edge.stats import Meter
 from acespec_edge.vocabulary import Vocabulary
 

@@ -4,7 +4,6 @@ argument."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from acespec_edge import _core
@@ -13,6 +12,7 @@ from acespec_edge.faults import raise_fault
 from acespec_edge.grammar_text import GrammarText
 from acespec_edge.protocol import next_round
 from acespec_edge.round_trip import RoundTrip
+from acespec_edge.session_events import Committed, Event, Welcomed
 from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
 from acespec_edge.verdict_rules import (
@@ -25,31 +25,6 @@ from acespec_edge.verdict_rules import (
 )
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
-
-
-@dataclass(frozen=True, slots=True)
-class Welcomed:
-    """The cloud took the session."""
-
-    welcome: _core.Welcome
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The sequence grew by ``tokens``, the first ``accepted`` of them out of the draft that was in
-    flight. ``logprobs``: when asked for, one for each of them, behind one for what the draft resampled.
-    ``sparse``: the token after them was rejected; this side draws another and names it in the next draft.
-    """
-
-    tokens: list[int]
-    accepted: int
-    finish: _core.Finish
-    at: float
-    logprobs: list[_core.TokenLogprob] = field(default_factory=list)
-    sparse: _core.SparseRow | None = None
-
-
-Event = Welcomed | Committed
 
 
 class EdgeSession:
@@ -188,8 +163,7 @@ class EdgeSession:
 
     def _send_draft(self, message: _core.Draft, sent: SentDraft) -> bytes:
         frame = self._send(message)
-        self.counters.bytes_up += len(frame)
-        self.counters.max_draft_bytes = max(self.counters.max_draft_bytes, len(frame))
+        self.counters.sent_draft(len(frame))
         self._in_flight = sent
         self._round = sent.round
         self._next_node += len(sent.tokens)
@@ -318,16 +292,11 @@ class EdgeSession:
         at: float,
     ) -> None:
         counters = self.counters
-        counters.bytes_down += size
-        counters.max_verdict_bytes = max(counters.max_verdict_bytes, size)
-        counters.verdicts += 1
-        counters.verify += 1e-6 * verdict.verify_us
+        counters.got_verdict(size, 1e-6 * verdict.verify_us)
         if sent is None:
             return
         if not sent.opening and not sent.free_run:
-            counters.rounds += 1
-            counters.accepted += accepted
-            counters.committed += committed
+            counters.ended_round(accepted, committed)
         sample = max(0.0, at - sent.at - 1e-6 * (verdict.queue_us + verdict.verify_us))
         # An Open carries the whole prompt, so its time only stands in until a draft has been measured.
         self._round_trip.measured(sample, rough=sent.opening)

@@ -62,6 +62,24 @@ class Counters:
     verify: float = 0.0
     rtt: float = 0.0
 
+    def sent_draft(self, size: int) -> None:
+        """Counts a draft of ``size`` bytes."""
+        self.bytes_up += size
+        self.max_draft_bytes = max(self.max_draft_bytes, size)
+
+    def got_verdict(self, size: int, verify: float) -> None:
+        """Counts a verdict of ``size`` bytes, whose verification took ``verify`` seconds."""
+        self.bytes_down += size
+        self.max_verdict_bytes = max(self.max_verdict_bytes, size)
+        self.verdicts += 1
+        self.verify += verify
+
+    def ended_round(self, accepted: int, committed: int) -> None:
+        """Counts a draft that was answered, and its tokens."""
+        self.rounds += 1
+        self.accepted += accepted
+        self.committed += committed
+
 
 @dataclass(slots=True)
 class Meter:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from acespec_edge import _core
 from acespec_edge.protocol import ROOT
-from acespec_edge.session import State
+from acespec_edge.session_state import State
 from tests.cloud.rig import Client, Rig, hashed_logits, scripted_rig
 from tests.cloud.test_pair import Pair
 

@@ -8,7 +8,8 @@ from collections import deque
 import pytest
 
 from acespec_edge import _core
-from acespec_edge.session import Committed, EdgeSession, Welcomed
+from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed, Welcomed
 from tests.cloud.rig import Rig, hashed_logits, plain_greedy, scripted_rig
 
 LOGITS = hashed_logits(16)

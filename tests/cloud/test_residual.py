@@ -11,7 +11,8 @@ import pytest
 
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
-from acespec_edge.session import Committed, EdgeSession
+from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed
 from cloud_stub.rejection import Rejection
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.cloud.rig import Client, Rig, tiny_vocabulary

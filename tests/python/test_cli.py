@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from acespec_edge import cli
+from acespec_edge import _core, cli
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
-from tests.python.fakes import ENTRIES, FakeCloud, FakeDrafter, make_bundle, mixing, scripted
+from tests.python.fakes import ENTRIES, EOS, FakeCloud, FakeDrafter, make_bundle, mixing, scripted
 
 Run = Callable[..., tuple[int, str, str]]
 TARGET = scripted([ENTRIES.index(letter) for letter in "hello there, edge."], 2)
@@ -67,7 +67,8 @@ def test_json_is_one_object(run: Run) -> None:
     status, out, err = run(generate("--json", "--max-tokens", "5", "--seed", "9"))
     answer = json.loads(out)
     assert (status, err, out.count("\n")) == (0, "", 1)
-    assert list(answer) == ["text", "token_ids", "finish_reason", "usage", "stats"]
+    assert list(answer) == ["text", "token_ids", "finish_reason", "usage", "logprobs", "stats"]
+    assert answer["logprobs"] is None
     assert (answer["text"], answer["finish_reason"], answer["stats"]["seed"]) == ("hello", "length", 9)
     assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 5, "total_tokens": 7}
 
@@ -90,6 +91,36 @@ def test_stats_are_a_contract_and_go_to_standard_error(run: Run) -> None:
         assert f"{name} " in err
 
 
+def test_rules_reach_the_cloud(run: Run, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "integer"}', encoding="utf-8")
+    cloud = FakeCloud(TARGET)
+    biased = ("--logit-bias", "3=-1.5", "--logit-bias", "4=2", "--ban", "5", "--allow", "3", "--allow", "7")
+    penalties = ("--repetition-penalty", "1.5", "--presence-penalty", "0.5", "--frequency-penalty", "-0.25")
+    ends = ("--min-tokens", "2", "--max-tokens", "5", "--json-schema", f"@{schema}", "--mode", "cloud")
+    assert run(generate(*biased, *penalties, *ends, "--seed", "1"), cloud=cloud)[0] == 0
+    (opened,) = (message for message in cloud.received if isinstance(message, _core.Open))
+    assert opened.rules == _core.SamplingRules(
+        seed=1,
+        logit_bias=[(3, -1.5), (4, 2.0)],
+        banned=[5],
+        allowed=[3, 7],
+        repetition_penalty=1.5,
+        presence_penalty=0.5,
+        frequency_penalty=-0.25,
+        min_tokens=2,
+    )
+    assert (opened.grammar_kind, opened.grammar) == (_core.Grammar.json_schema, '{"type": "integer"}')
+    assert list(opened.stop_ids) == [EOS]
+    other = FakeCloud(TARGET)
+    run(
+        generate("--ignore-eos", "--sampling", "residual", "--max-tokens", "1", "--mode", "cloud"),
+        cloud=other,
+    )
+    (opened,) = (message for message in other.received if isinstance(message, _core.Open))
+    assert (opened.mode, list(opened.stop_ids)) == (_core.Mode.residual, [])
+
+
 def test_prompt_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
@@ -105,6 +136,15 @@ def test_prompt_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (generate("--max-tokens", "0"), "max_tokens is 0"),
         (generate("--temperature", "-1"), "temperature"),
         (generate("--mode", "fast"), "mode is 'fast'"),
+        (generate("--sampling", "fast"), "sampling is 'fast'"),
+        (generate("--logit-bias", "3"), "--logit-bias is '3'"),
+        (generate("--logit-bias", "64=1"), "logit_bias names 64"),
+        (generate("--ban", "64"), "banned_tokens names 64"),
+        (generate("--min-tokens", "999"), "min_tokens is 999"),
+        (generate("--logprobs", "2"), "--logprobs needs --json"),
+        (generate("--json-schema", "@no-such-file"), "no-such-file"),
+        (generate("--json-schema", "{}", "--regex", "a"), "exclude each other"),
+        (generate("--ignore-eos", "--regex", "a"), "ignore_eos is set"),
         (generate("--system", "s", "--raw"), "--system and --raw"),
         (["generate", "--bundle", "BUNDLE", "hi"], "needs a cloud"),
         (["generate", "--bundle", "BUNDLE", "--cloud", "ftp://x", "hi"], "cloud is 'ftp://x'"),

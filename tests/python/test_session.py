@@ -8,7 +8,8 @@ import pytest
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
-from acespec_edge.session import Committed, EdgeSession, Welcomed
+from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
 
 PROMPT = [1, 2, 3]

@@ -42,6 +42,38 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same text; drawn when not given.")
     ] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Divides the logits of tokens in prompt or output.")
+    ] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="Taken off tokens in the output.")] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(help="Taken off tokens as often as they are in the output.")
+    ] = 0.0,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID=BIAS", help="Added to the logit of a token; may be repeated."),
+    ] = None,
+    ban: Annotated[
+        list[int] | None, typer.Option(metavar="ID", help="A token that never comes; may be repeated.")
+    ] = None,
+    allow: Annotated[
+        list[int] | None, typer.Option(metavar="ID", help="No token but these comes; may be repeated.")
+    ] = None,
+    min_tokens: Annotated[int, typer.Option(help="Tokens before which the text does not end.")] = 0,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on after the end of the text.")
+    ] = False,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --json: log-probabilities, and those of the N likeliest."),
+    ] = None,
+    json_schema: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE", help="The text is JSON of this schema.")
+    ] = None,
+    regex: Annotated[str | None, typer.Option(help="The text matches this as a whole.")] = None,
+    sampling: Annotated[
+        str, typer.Option(help="coupled shares random numbers with the target, residual accepts by p/q.")
+    ] = "coupled",
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the text before it; may be repeated.")
     ] = None,
@@ -63,6 +95,8 @@ def generate(
     """Generate text; tokens that the target confirmed in one verdict appear together."""
     from acespec_edge.edge import EdgeRuntime
 
+    if logprobs is not None and not as_json:
+        raise UsageError("--logprobs needs --json: a stream of text has no place for them")
     question = _prompt(sys.stdin.read() if prompt == "-" else prompt, system, raw)
     with EdgeRuntime(
         bundle,
@@ -83,6 +117,18 @@ def generate(
             "top_p": top_p,
             "min_p": min_p,
             "seed": seed,
+            "repetition_penalty": repetition_penalty,
+            "presence_penalty": presence_penalty,
+            "frequency_penalty": frequency_penalty,
+            "logit_bias": _biases(logit_bias or []),
+            "banned_tokens": ban,
+            "allowed_tokens": allow,
+            "min_tokens": min_tokens,
+            "ignore_eos": ignore_eos,
+            "logprobs": logprobs,
+            "json_schema": _schema(json_schema),
+            "regex": regex,
+            "sampling": sampling,
             "stop": stop or [],
             "raw": raw,
         }
@@ -99,6 +145,26 @@ def _prompt(text: str, system: str | None, raw: bool) -> Prompt:
     if not text:
         raise UsageError("prompt is empty: give a text")
     return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+
+
+def _biases(pairs: list[str]) -> dict[int, float]:
+    biases = {}
+    for pair in pairs:
+        token, _, bias = pair.partition("=")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise UsageError(f"--logit-bias is {pair!r}: it must be ID=BIAS, like 15=-2.5") from None
+    return biases
+
+
+def _schema(given: str | None) -> str | None:
+    if given is None or not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as problem:
+        raise UsageError(f"--json-schema {given}: cannot be read ({problem})") from problem
 
 
 def _as_json(edge: EdgeRuntime, prompt: Prompt, options: dict[str, Any]) -> Result:
