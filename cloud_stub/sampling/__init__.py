@@ -1,1 +1,1 @@
-"""The request's rules in PyTorch, for logits that stay on their device: only the chosen ids come back."""
+"""The request's rules in PyTorch, for logits that stay on their device; the service uses the native ones."""

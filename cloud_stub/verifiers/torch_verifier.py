@@ -23,7 +23,9 @@ class TorchVerifier:
 
     The model's attention must be full (no sliding window): a tree mask says who sees whom, whatever the
     layer. Its rotary frequencies must not depend on the length of a forward, else a token's logits would
-    depend on the drafts beside it. Raises UsageError for models that are otherwise.
+    depend on the drafts beside it. Its attention implementation must be sdpa, which takes any mask of
+    booleans; the eager one would add it to the scores, and hide nothing. Raises UsageError for models that
+    are otherwise.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class TorchVerifier:
     ) -> None:
         config = model.config.get_text_config()
         _require_full_attention(config, name)
+        _require_boolean_masks(config, name)
         _require_fixed_rotation(config, name)
         positions = int(config.max_position_embeddings)
         if max_context is not None and not 2 <= max_context <= positions:
@@ -163,6 +166,15 @@ def _require_full_attention(config: Any, name: str) -> None:
         )
         raise UsageError(
             f"{name} has {what}: only models with full attention in every layer can verify a tree"
+        )
+
+
+def _require_boolean_masks(config: Any, name: str) -> None:
+    kind = config._attn_implementation
+    if kind != "sdpa":
+        raise UsageError(
+            f"{name} was loaded with attn_implementation={kind!r}, which cannot keep to a tree: "
+            "'sdpa' would be right"
         )
 
 

@@ -25,7 +25,7 @@ from tools.bench.lossless.enumeration import distributions, enumerate_outputs
 from tools.bench.lossless.suite import FALSE_ALARM, THRESHOLD, Outcome, run, run_negative
 
 DRAWS = 1000
-DRAWS_TO_CATCH = 4000
+DRAWS_TO_CATCH = 20_000
 SIZE = 16
 OTHERS = [case for case in CASES if case.what != "two tokens"]
 TWO_TOKENS = [case for case in CASES if case.what == "two tokens"]
@@ -64,12 +64,12 @@ def test_all_alarms_together_stay_under_one_in_a_million() -> None:
 def test_the_command_prints_one_object_and_fails_when_a_case_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--json", "--draws", "200", "--only", "greedy: stop ids"]
+    arguments = ["--json", "--draws", "1000", "--only", "greedy: stop ids"]
     assert main(arguments) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == {
         "cases": [
-            {"name": "greedy: stop ids", "draws": 200, "p": 1.0, "negative": False, "verdict": "pass"},
+            {"name": "greedy: stop ids", "draws": 1000, "p": 1.0, "negative": False, "verdict": "pass"},
             {"name": "greedy: stop ids", "draws": 20, "p": 0.0, "negative": True, "verdict": "rejected"},
         ]
     }

@@ -268,6 +268,14 @@ def test_a_fixed_rotation_gives_a_row_that_drafts_do_not_change(rope: dict[str, 
     assert_close(row, fresh_row(verifier, [*prompt, 1]))
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_attention_that_would_ignore_the_mask_is_refused_at_load(kind: str) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation("eager")
+    with pytest.raises(UsageError, match=r"'eager', .*'sdpa' would be right"):
+        TorchVerifier(model, tiny_vocabulary(SIZE), name=kind)
+
+
 def test_max_context_is_checked(verifier: TorchVerifier) -> None:
     with pytest.raises(UsageError, match="max_context is 1000"):
         TorchVerifier(verifier.model, tiny_vocabulary(SIZE), name="x", max_context=1000)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from acespec_edge import _core
 
-Mode = Literal["greedy", "coupled"]
+Mode = Literal["greedy", "coupled", "residual"]
+
+
+@dataclass(frozen=True)
+class Regex:
+    """A grammar, and the same said once more in plain terms: the tokens that it allows after an output."""
+
+    text: str
+    allowed: Callable[[Sequence[int]], Collection[int]]
 
 
 @dataclass(frozen=True)
 class Case:
     """``rules``: of every request, but for the seed. ``dropped``: what the negative control's cloud leaves
-    out of them; nothing: it passes drafted tokens unasked. ``drafter``: rules of the drafter's own.
+    out of them ("grammar": the grammar); nothing: it passes drafted tokens unasked or, in residual mode, the
+    edge draws corrections from p instead of what q leaves of it. ``drafter``: rules of the drafter's own.
     ``sharpness``: of the models' logits; 0 makes them uniform, so that biases alone say what is drawn.
     """
 
@@ -27,6 +36,7 @@ class Case:
     stop_ids: tuple[int, ...] = ()
     drafter: Mapping[str, Any] | None = None
     sharpness: float = 1.0
+    grammar: Regex | None = None
 
     @property
     def name(self) -> str:
@@ -61,6 +71,19 @@ SHAPING: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[int, ...]]] = {
 }
 """Rules that change logits: each with what its negative control drops, and the stop ids it needs."""
 
+ENDS: tuple[int, ...] = (15,)
+"""What a text in the grammar of halves ends with."""
+
+
+def _halves(output: Sequence[int]) -> Collection[int]:
+    if len(output) % 2:
+        return range(7, 15) if output[-1] < 7 else range(7)
+    return range(16)
+
+
+HALVES = Regex("([a-g][h-o]|[h-o][a-g])*", _halves)
+"""Pairs of letters, one from each half of those that do not end the text."""
+
 TOGETHER: dict[str, Any] = {
     "repetition_penalty": 1.3,
     "presence_penalty": 0.4,
@@ -87,8 +110,9 @@ def _sampled(mode: Mode) -> list[Case]:
         Case(mode, what, {"temperature": 1.0} | rules, dropped, stop_ids)
         for what, (rules, dropped, stop_ids) in SHAPING.items()
     ]
+    held = Case(mode, "grammar", {"temperature": 1.0}, ("grammar",), ENDS, grammar=HALVES)
     truncated = {"temperature": 0.9, "top_k": 10, "top_p": 0.92, "min_p": 0.02}
-    return [*cases, Case(mode, "all rules", truncated | TOGETHER, ("frequency_penalty",), (4, 7))]
+    return [*cases, held, Case(mode, "all rules", truncated | TOGETHER, ("frequency_penalty",), (4, 7))]
 
 
 def _greedy() -> list[Case]:
@@ -96,7 +120,8 @@ def _greedy() -> list[Case]:
     cases += [
         Case("greedy", what, rules, dropped, stop_ids) for what, (rules, dropped, stop_ids) in SHAPING.items()
     ]
-    return [*cases, Case("greedy", "all rules", TOGETHER, ("frequency_penalty",), (4, 7))]
+    held = Case("greedy", "grammar", {}, ("grammar",), ENDS, grammar=HALVES)
+    return [*cases, held, Case("greedy", "all rules", TOGETHER, ("frequency_penalty",), (4, 7))]
 
 
-CASES = [*_greedy(), *_sampled("coupled")]
+CASES = [*_greedy(), *_sampled("coupled"), *_sampled("residual")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,3 +64,15 @@ class _CredulousHandle:
             rows[0] = -np.inf
             rows[0, tokens[0]] = 0.0
         return rows
+
+
+class Forgetful(_core.Drafter):
+    """A drafter that draws corrections from the target's row, as if it had never drawn from its own."""
+
+    def __init__(self, engine: _core.Engine, options: _core.DrafterOptions) -> None:
+        super().__init__(engine, options)
+        self._random = random.Random(0)
+
+    def resample(self, depth: int, row: _core.SparseRow) -> int | None:
+        """See ``_core.Drafter.resample``; of a row that its head describes whole."""
+        return self._random.choices([token for token, _ in row.head], [p for _, p in row.head])[0]

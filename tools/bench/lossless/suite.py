@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from acespec_edge import _core
 from tools.bench.lossless import play
 from tools.bench.lossless.cases import CASES, Case
 from tools.bench.lossless.chi_square import Counts, Probabilities, p_value
-from tools.bench.lossless.enumeration import enumerate_outputs
-from tools.bench.lossless.faults import Credulous, without
+from tools.bench.lossless.enumeration import LogitsOf, enumerate_outputs
+from tools.bench.lossless.faults import Credulous, Forgetful, without
 
 LENGTH: Final = 4
 """Tokens of an output: one from the prompt alone, then a drafted block of two and what follows it."""
@@ -28,7 +30,7 @@ THRESHOLD: Final = FALSE_ALARM / TAIL_RESERVE / len(CASES)
 """A case fails under it (Bonferroni: the chances of its alarms add up)."""
 
 _DISAGREEMENT: Final = 0.5
-_LOOKS: Final = (0.1, 0.3, 1.0)
+_LOOKS: Final = (0.02, 0.06, 0.2, 0.5, 1.0)
 """Shares of its draws after which a negative control is looked at; a caught one goes no further."""
 
 
@@ -69,9 +71,11 @@ class _Trial:
         target = play.engine(sharpness=case.sharpness)
         self._target = play.logits_of(target)
         honest = play.verifier_of(self._target)
+        plain = faulty and not case.dropped
         self._table = play.Table(
-            Credulous(honest) if faulty and not case.dropped else honest,
+            Credulous(honest) if plain and case.mode != "residual" else honest,
             play.engine(sharpness=case.sharpness, disagreement=_DISAGREEMENT),
+            Forgetful if plain and case.mode == "residual" else _core.Drafter,
         )
         self._played = 0
         self._counts: Counts
@@ -108,7 +112,7 @@ class _Trial:
             self._counts[self._output(PROMPT, rules, number)] += 1
 
     def _output(self, prompt: tuple[int, ...], rules: _core.SamplingRules, number: int) -> tuple[int, ...]:
-        drafter = self._case.drafter
+        drafter, grammar = self._case.drafter, self._case.grammar
         output = self._table.play(
             prompt,
             without(rules, self._dropped) if self._dropped else rules,
@@ -116,6 +120,9 @@ class _Trial:
             draft_length=1 + (number + number // play.SIZE**2) % 2,
             stop_ids=self._case.stop_ids,
             drafter_rules=rules if drafter is None else _core.SamplingRules(seed=rules.seed, **drafter),
+            residual=self._case.mode == "residual",
+            regex=None if grammar is None else grammar.text,
+            told="grammar" not in self._dropped,
         )
         return (*output, *[play.SIZE] * (LENGTH - len(output)))
 
@@ -127,5 +134,23 @@ class _Trial:
 
     def _enumerated(self, prompt: tuple[int, ...], rules: _core.SamplingRules) -> Probabilities:
         return enumerate_outputs(
-            self._target, prompt, rules, size=play.SIZE, length=LENGTH, stop_ids=self._case.stop_ids
+            self._held_to_grammar(len(prompt)),
+            prompt,
+            rules,
+            size=play.SIZE,
+            length=LENGTH,
+            stop_ids=self._case.stop_ids,
         )
+
+    def _held_to_grammar(self, prompt_length: int) -> LogitsOf:
+        grammar = self._case.grammar
+        if grammar is None:
+            return self._target
+
+        def held(tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+            row = np.full(play.SIZE, -np.inf, np.float32)
+            allowed = list(grammar.allowed(tokens[prompt_length:]))
+            row[allowed] = self._target(tokens)[allowed]
+            return row
+
+        return held
