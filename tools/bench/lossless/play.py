@@ -15,7 +15,8 @@ import numpy as np
 from acespec_edge import _core
 from acespec_edge.grammar import Grammar
 from acespec_edge.grammar_text import GrammarText
-from acespec_edge.session import Committed, EdgeSession
+from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed
 from acespec_edge.vocabulary import Vocabulary
 from cloud_stub.scheduler import Job, Units
 from cloud_stub.service import Service
