@@ -3,62 +3,24 @@
 from __future__ import annotations
 
 import sys
-import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from acespec_edge import __version__
 from acespec_edge.commands.bar import download_bar
-from acespec_edge.errors import AcespecError, UsageError
+from acespec_edge.commands.program import Program
+from acespec_edge.errors import UsageError
 from acespec_edge.transport import read_token
 from cloud_stub.scheduler import Pacing
-
-STATUS_FAILED = 1
-STATUS_USAGE = 2
-STATUS_INTERRUPTED = 130
 
 _LONGEST_PACING_MS = 60_000.0
 
 
-@dataclass
-class _Settings:
-    """Options that hold for every subcommand."""
-
-    debug: bool = False
+_program = Program("acespec-cloud", "The cloud side of AceSpec: a large model judges what small ones draft.")
 
 
-_settings = _Settings()
-
-app = typer.Typer(
-    name="acespec-cloud",
-    help="The cloud side of AceSpec: a large model judges what small ones draft.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"acespec-cloud {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    _settings.debug = debug
-
-
-@app.command(short_help="Serve a target model.")
+@_program.app.command(short_help="Serve a target model.")
 def serve(
     model: Annotated[
         str, typer.Option(metavar="SOURCE", help="A registry name, folder, .gguf file or Hugging Face id.")
@@ -141,24 +103,8 @@ def parse_pacing(text: str) -> Pacing:
 
 
 def main() -> None:
-    """Runs the command line. Exit status: 0, 1 when a run failed, 2 for wrong usage, 130 when interrupted."""
-    try:
-        app()
-    except UsageError as error:
-        _fail(str(error), STATUS_USAGE)
-    except AcespecError as error:
-        _fail(str(error), STATUS_FAILED)
-    except KeyboardInterrupt:
-        sys.exit(STATUS_INTERRUPTED)
-    except Exception as error:
-        _fail(f"{type(error).__name__}: {error} (--debug shows where)", STATUS_FAILED)
-
-
-def _fail(message: str, status: int) -> None:
-    if _settings.debug:
-        traceback.print_exc()
-    print(f"acespec-cloud: {message}", file=sys.stderr)
-    sys.exit(status)
+    """Runs the command line; exit statuses as of Program.run."""
+    _program.run()
 
 
 def _say(what: str, fact: str) -> None:
