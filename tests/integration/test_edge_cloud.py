@@ -369,7 +369,7 @@ def test_many_requests_leave_memory_and_threads_flat(bundle: Bundle) -> None:
         gc.collect()
         threads, memory = threading.active_count(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         ask(200)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 4096  # KiB
 
 

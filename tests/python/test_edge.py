@@ -248,7 +248,7 @@ def test_many_requests_leave_nothing_behind(bundle: Bundle) -> None:
         threads = threading.active_count()
         for _ in range(100):
             edge.generate(PROMPT, max_tokens=10)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
 
 
 async def test_async_twins(bundle: Bundle) -> None:
