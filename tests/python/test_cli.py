@@ -179,9 +179,14 @@ def test_debug_shows_where(run: Run) -> None:
 def test_an_interrupt_is_status_130_and_ends_cleanly(run: Run) -> None:
     cloud = FakeCloud(mixing(1), silent_after=3)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    # A shell's background job starts with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.start()
     began = time.monotonic()
-    status, out, err = run(generate(), cloud=cloud)
+    try:
+        status, out, err = run(generate(), cloud=cloud)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (status, err) == (130, "")
     assert out.endswith("\n")
     assert time.monotonic() - began < 3.0
