@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from acespec_edge import _core
@@ -15,7 +16,7 @@ from acespec_edge.session import EdgeSession
 from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
 from acespec_edge.stats import Counters
-from acespec_edge.transport import Link
+from acespec_edge.transport import Link, Received
 
 _CANCEL_LATENCY: Final = 0.05
 """Seconds a wait may take to notice that the caller wants to stop."""
@@ -38,12 +39,21 @@ class Channel:
     welcome: _core.Welcome
     """What the cloud said of itself; there after greet()."""
 
-    def __init__(self, link: Link, session: EdgeSession, timeout: float) -> None:
-        """Takes the link over."""
+    def __init__(
+        self,
+        link: Link,
+        session: EdgeSession,
+        timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes the link over. ``clock``: the seconds that the link stamps arrivals with."""
         self._link = link
         self._session = session
         self._timeout = timeout
+        self._clock = clock
         self._prefill = 0.0
+        self._since = clock()
+        """When something was sent or heard last."""
 
     @property
     def idle(self) -> bool:
@@ -54,7 +64,7 @@ class Channel:
         """Exchanges Hello and Welcome; False when ``cancelled`` is set first. Unless they were exchanged,
         the link is closed."""
         try:
-            self._link.send(self._session.hello())
+            self._send(self._session.hello())
             event = self._wait(min(self._timeout, _WELCOME_TIMEOUT), cancelled)
             if isinstance(event, Welcomed):
                 self.welcome = event.welcome
@@ -79,44 +89,56 @@ class Channel:
             request.rules,
             stop_ids=request.stop_ids,
             max_tokens=request.max_tokens,
-            at=time.monotonic(),
+            at=self._clock(),
             free_run=free_run,
             mode=_core.Mode[request.sampling],
             logprobs=-1 if request.logprobs is None else request.logprobs,
             grammar=request.grammar,
         )
         self._prefill = _PREFILL_TIMEOUT * len(request.prompt)
-        self._link.send(frame)
+        self._send(frame)
         return self._session.counters
+
+    @property
+    def owed(self) -> bool:
+        """Whether a verdict is certain to come without anything more being sent."""
+        return self._session.waiting
+
+    @property
+    def held(self) -> int:
+        """Drafted nodes that the cloud may hold."""
+        return self._session.held
 
     def draft(
         self,
         tokens: Sequence[int],
+        parents: Sequence[int] | None = None,
         *,
         free_run: bool = False,
         weights: Sequence[int] = (),
         resampled: int | None = None,
-    ) -> None:
-        """Sends a chain; see EdgeSession.draft."""
-        now = time.monotonic()
-        self._link.send(
-            self._session.draft(tokens, at=now, free_run=free_run, weights=weights, resampled=resampled)
+    ) -> int:
+        """Sends nodes; see EdgeSession.draft. Returns the size of the message."""
+        frame = self._session.draft(
+            tokens, parents, at=self._clock(), free_run=free_run, weights=weights, resampled=resampled
         )
+        self._send(frame)
+        return len(frame)
 
     def more_samples(self) -> None:
         """Asks for them; see EdgeSession.more_samples."""
-        self._link.send(self._session.more_samples(at=time.monotonic()))
+        self._send(self._session.more_samples(at=self._clock()))
 
     def poll(self) -> Committed | None:
         """What has arrived, without waiting."""
         received = self._link.receive(0.0)
         if received is None:
             return None
-        return self._committed(self._session.receive(received.data, received.at))
+        return self._committed(self._take(received))
 
-    def wait(self, cancelled: threading.Event) -> Committed | None:
-        """The next verdict; None when ``cancelled`` is set first."""
-        event = self._wait(self._timeout + self._prefill, cancelled)
+    def wait(self, cancelled: threading.Event, until: float = math.inf) -> Committed | None:
+        """The next verdict; None when ``cancelled`` is set first, or ``until`` passes."""
+        event = self._wait(self._timeout + self._prefill, cancelled, until)
         return None if event is None else self._committed(event)
 
     def settle(self, cancelled: threading.Event) -> bool:
@@ -135,24 +157,37 @@ class Channel:
         if self._session.state is State.CLOSED:
             raise LinkError("the session with the cloud is over")
         if self._session.state is State.RUNNING:
-            self._link.send(self._session.cancel())
+            self._send(self._session.cancel())
 
     def close(self, reason: str) -> None:
         """Says good-bye when the link still takes it, and ends the link; never raises."""
         with contextlib.suppress(AcespecError):
-            self._link.send(self._session.close(reason))
+            self._send(self._session.close(reason))
         self._link.close()
 
-    def _wait(self, seconds: float, cancelled: threading.Event) -> Committed | Welcomed | None:
-        deadline = time.monotonic() + seconds
+    def _send(self, frame: bytes) -> None:
+        self._link.send(frame)
+        self._since = self._clock()
+
+    def _wait(
+        self, seconds: float, cancelled: threading.Event, until: float = math.inf
+    ) -> Committed | Welcomed | None:
+        deadline = self._since + seconds
         while not cancelled.is_set():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise LinkError(f"no answer from the cloud for {seconds:g} s")
-            received = self._link.receive(min(left, _CANCEL_LATENCY))
+            now = self._clock()
+            received = self._link.receive(max(0.0, min(deadline - now, until - now, _CANCEL_LATENCY)))
             if received is not None:
-                return self._session.receive(received.data, received.at)
+                return self._take(received)
+            now = self._clock()
+            if now >= until:
+                return None
+            if now >= deadline:
+                raise LinkError(f"no answer from the cloud for {seconds:g} s")
         return None
+
+    def _take(self, received: Received) -> Committed | Welcomed:
+        self._since = received.at
+        return self._session.receive(received.data, received.at)
 
     def _committed(self, event: Committed | Welcomed) -> Committed:
         if isinstance(event, Committed):

@@ -7,20 +7,24 @@ import secrets
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
+from acespec_edge.control import Controller
 from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
-from acespec_edge.modes import Commit, Pace, Run, drafter_alone, speculate, target_alone
+from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
+from acespec_edge.policy import POLICIES, Policy, named_policy
 from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
 from acespec_edge.session import EdgeSession
+from acespec_edge.speculation import speculate
 from acespec_edge.transport import Connector, connect, local_connector, read_token
 
 if TYPE_CHECKING:
@@ -48,8 +52,9 @@ class EdgeRuntime:
         ca: str | Path | None = None,
         mode: Mode = "auto",
         threads: int = 1,
-        draft_length: int = 8,
-        width: int = 8,
+        policy: str | Policy = "auto",
+        draft_length: int | None = None,
+        width: int = 16,
         cache_mb: int = 32,
         context: int = 2048,
         timeout: float = 120.0,
@@ -62,8 +67,10 @@ class EdgeRuntime:
         this process that serves ``target``, or a function that opens a Link. ``token_file``: holds the
         bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``:
         "auto" speculates, "cloud" streams from the target alone, "edge" runs the drafter alone.
-        ``threads``: of the drafter. ``draft_length``: drafted tokens sent at once, at most. ``width``:
-        tree nodes in one forward. ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
+        ``threads``: of the drafter. ``policy``: what speculation may do, or the name of one of
+        ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
+        that length, instead of what the policy finds best. ``width``: tree nodes in one forward, at most.
+        ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
         the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
         the cloud counts as lost; the first token has more, by the length of the prompt. ``drafter``: used
         instead of the bundle's own model.
@@ -74,7 +81,7 @@ class EdgeRuntime:
         checked_mode(mode)
         for name, value, least in (
             ("threads", threads, 1),
-            ("draft_length", draft_length, 0),
+            ("draft_length", 0 if draft_length is None else draft_length, 0),
             ("width", width, 1),
             ("cache_mb", cache_mb, 1),
             ("context", context, 2),
@@ -82,7 +89,7 @@ class EdgeRuntime:
             if value < least:
                 raise UsageError(f"{name} is {value}: it must be {least} or more")
         longest = _core.Limits().max_nodes
-        if draft_length > longest:
+        if draft_length is not None and draft_length > longest:
             raise UsageError(f"draft_length is {draft_length}: a draft holds {longest} tokens at most")
         if not timeout > 0:
             raise UsageError(f"timeout is {timeout}: it must be above 0 seconds")
@@ -91,7 +98,8 @@ class EdgeRuntime:
         self._threads = threads
         self._cache_mb = cache_mb
         self._timeout = timeout
-        self._pace = Pace(min(context, self._bundle.max_positions), draft_length, width)
+        self._context = min(context, self._bundle.max_positions)
+        self._control = Controller(_policy(policy, draft_length), width=width)
         self._connector = _connector(cloud, target, token_file, ca, timeout)
         self._drafter = drafter
         self._channel: Channel | None = None
@@ -223,7 +231,7 @@ class EdgeRuntime:
             return iter(())
         if drafter is None:
             return target_alone(run, channel)
-        return speculate(run, channel, drafter, self._pace)
+        return speculate(run, channel, drafter, self._control, self._context)
 
     def _abandon(self) -> None:
         """Stops what the cloud still runs. A connection that does not take that is dropped, and no error: the
@@ -269,7 +277,7 @@ class EdgeRuntime:
     def _loaded_drafter(self) -> Drafter:
         if self._drafter is None:
             self._drafter = load_drafter(
-                self._bundle, context=self._pace.context, cache_mb=self._cache_mb, threads=self._threads
+                self._bundle, context=self._context, cache_mb=self._cache_mb, threads=self._threads
             )
         return self._drafter
 
@@ -279,6 +287,14 @@ class EdgeRuntime:
                 f"mode {mode} needs a cloud: give cloud=URL, or use mode='edge' for the drafter alone"
             )
         return self._connector
+
+
+def _policy(policy: str | Policy, draft_length: int | None) -> Policy:
+    """A given length makes a policy that chooses by itself one of chains."""
+    named = named_policy(policy)
+    if draft_length is None:
+        return named
+    return replace(POLICIES["chain"] if named.send == "tree" else named, length=draft_length)
 
 
 def _connector(

@@ -1,25 +1,24 @@
-"""The three ways to run a request: speculation, the target alone, the drafter alone. Each yields what is
+"""The target alone and the drafter alone, and what all ways to run a request share. Each yields what is
 committed."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.channel import Channel
-from acespec_edge.draft_mask import hint, rule
-from acespec_edge.drafting import Drafter, chain_limit
+from acespec_edge.draft_mask import rule
+from acespec_edge.drafting import Drafter
 from acespec_edge.request import Request
 from acespec_edge.result import FinishReason
-from acespec_edge.session_events import Committed
 from acespec_edge.stats import Meter
 from acespec_edge.vocabulary import Vocabulary
 
-_FINISH: Final[dict[_core.Finish, FinishReason | None]] = {
+FINISH: Final[dict[_core.Finish, FinishReason | None]] = {
     _core.Finish.none: None,
     _core.Finish.stop: "stop",
     _core.Finish.length: "length",
@@ -40,15 +39,6 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How a runtime drafts: ``context`` is the drafter's, in tokens; ``width`` the nodes of one forward."""
-
-    context: int
-    draft_length: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """What all modes share while one request runs."""
 
@@ -56,66 +46,13 @@ class Run:
     vocabulary: Vocabulary
     meter: Meter
     cancelled: threading.Event
-
-
-def speculate(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Iterator[Commit]:
-    """The drafter proposes, the target decides; once the drafter's context is full, the target goes on
-    alone."""
-    request = run.request
-    if len(request.prompt) >= pace.context:
-        yield from target_alone(run, channel)
-        return
-    residual = request.sampling == "residual"
-    run.meter.wire = channel.open(request, free_run=False)
-    run.meter.reused_tokens = drafter.begin(request.prompt, request.rules, request.stop_ids, residual)
-    mask = hint(drafter, request, run.vocabulary)
-    remaining = request.max_tokens
-    held: list[int] = []
-    first = True
-    while (verdict := _explore(run, channel, drafter, pace)) is not None:
-        drawn: list[int] = []
-        if verdict.sparse is not None:
-            drawn = _draw(run, channel, drafter, verdict, verdict.sparse)
-            if not drawn:
-                return
-        # What was drawn here is shown at once, but for a caller who wants log-probabilities: they come with
-        # the next verdict.
-        shown, held = (
-            (held + verdict.tokens, drawn) if request.logprobs is not None else (verdict.tokens + drawn, [])
-        )
-        yield Commit(shown, _FINISH[verdict.finish], verdict.logprobs)
-        if verdict.finish != _core.Finish.none:
-            return
-        tokens = verdict.tokens + drawn
-        remaining -= len(tokens)
-        resampled = drawn[0] if drawn else None
-        if len(tokens) >= drafter.room:
-            channel.draft([], free_run=True, resampled=resampled)
-            yield from _follow(run, channel, held)
-            return
-        began = time.monotonic()
-        recovery = drafter.apply_verdict(tokens)
-        if mask is not None:
-            mask.commit(tokens)
-        if not first:
-            run.meter.recovered(recovery.hit, recovery.microseconds)
-        first = False
-        length = chain_limit(
-            drafter,
-            draft_length=pace.draft_length,
-            remaining=remaining,
-            max_nodes=channel.welcome.max_nodes,
-        )
-        _draft(run, drafter, length)
-        chain = drafter.take_chain(length)
-        channel.draft(chain, weights=drafter.chain_weights if residual else (), resampled=resampled)
-        run.meter.drafting.append(time.monotonic() - began)
+    clock: Callable[[], float] = time.monotonic
 
 
 def target_alone(run: Run, channel: Channel) -> Iterator[Commit]:
     """The target decodes by itself and streams what it commits."""
     run.meter.wire = channel.open(run.request, free_run=True)
-    yield from _follow(run, channel)
+    yield from follow(run, channel)
 
 
 def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
@@ -126,8 +63,9 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
     mask = rule(drafter, request, run.vocabulary)
     remaining = request.max_tokens
     while drafter.room > 0:
-        _draft(run, drafter, 1)
-        tokens = drafter.take_chain(1)
+        while not drafter.ready and not run.cancelled.is_set() and not drafter.step(1, True).exhausted:
+            run.meter.forwards += 1
+        tokens = drafter.take_chain(1).tokens
         if run.cancelled.is_set() or not tokens:
             break
         remaining -= 1
@@ -148,44 +86,10 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
         yield Commit([], "context")
 
 
-def _draw(
-    run: Run, channel: Channel, drafter: Drafter, verdict: Committed, row: _core.SparseRow
-) -> list[int]:
-    """The token in place of the one that the verdict rejected; empty when the caller cancels."""
-    while (token := drafter.resample(len(verdict.tokens), row)) is None:
-        channel.more_samples()
-        answer = channel.wait(run.cancelled)
-        if answer is None:
-            return []
-        assert answer.sparse is not None
-        row = _core.SparseRow(head=row.head, tail_mass=row.tail_mass, tail=[*row.tail, *answer.sparse.tail])
-    return [token]
-
-
-def _explore(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Committed | None:
-    """Grows the tree while the verdict is under way; None when the caller cancels."""
-    while not run.cancelled.is_set():
-        if (verdict := channel.poll()) is not None:
-            return verdict
-        if drafter.step(pace.width, False).exhausted:
-            return channel.wait(run.cancelled)
-        run.meter.forwards += 1
-    return None
-
-
-def _draft(run: Run, drafter: Drafter, length: int) -> None:
-    """Extends the main chain to ``length`` tokens, or as far as the drafter can. The cloud idles meanwhile,
-    so nothing else is expanded."""
-    while drafter.ready < length and not run.cancelled.is_set():
-        if drafter.step(1, True).exhausted:
-            return
-        run.meter.forwards += 1
-
-
-def _follow(run: Run, channel: Channel, held: Sequence[int] = ()) -> Iterator[Commit]:
-    """``held``: committed before, and to be shown with the first verdict."""
+def follow(run: Run, channel: Channel, held: Sequence[int] = ()) -> Iterator[Commit]:
+    """Yields what a free-running target commits. ``held``: committed before, and to be shown with the first verdict."""
     while (verdict := channel.wait(run.cancelled)) is not None:
-        yield Commit([*held, *verdict.tokens], _FINISH[verdict.finish], verdict.logprobs)
+        yield Commit([*held, *verdict.tokens], FINISH[verdict.finish], verdict.logprobs)
         if verdict.finish != _core.Finish.none:
             return
         held = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -45,6 +46,15 @@ class Stats:
     """From the request to the end."""
     seed: int
     """Key of the sampling noise: the same seed gives the same text."""
+    nodes_per_round: float
+    """Drafted nodes a draft."""
+    policy: str
+    """What was allowed to be done; empty unless the request speculated."""
+    chosen: dict[str, int]
+    """How often what was done: "chain" and "tree" drafts, more of the tree "in-flight" before a verdict,
+    rounds left to the "cloud" alone."""
+    why: str
+    """The estimates behind that, in a sentence."""
 
 
 @dataclass(slots=True)
@@ -61,9 +71,13 @@ class Counters:
     verdicts: int = 0
     verify: float = 0.0
     rtt: float = 0.0
+    drafts: int = 0
+    nodes: int = 0
 
-    def sent_draft(self, size: int) -> None:
-        """Counts a draft of ``size`` bytes."""
+    def sent_draft(self, size: int, nodes: int) -> None:
+        """Counts a draft of ``nodes`` nodes and ``size`` bytes."""
+        self.drafts += 1
+        self.nodes += nodes
         self.bytes_up += size
         self.max_draft_bytes = max(self.max_draft_bytes, size)
 
@@ -97,6 +111,13 @@ class Meter:
     first_tokens: int = 0
     first_at: float | None = None
     last_at: float | None = None
+    policy: str = ""
+    chosen: Counter[str] = field(default_factory=Counter)
+    why: str = ""
+
+    def chose(self, choice: str) -> None:
+        """Counts what a draft was, or that none was sent."""
+        self.chosen[choice] += 1
 
     def recovered(self, hit: bool, microseconds: float) -> None:
         """Counts a verdict after the first."""
@@ -134,6 +155,10 @@ class Meter:
             tokens_per_second=_ratio(self.tokens - self.first_tokens, elapsed),
             seconds=now - self.started,
             seed=self.seed,
+            nodes_per_round=_ratio(wire.nodes, wire.drafts),
+            policy=self.policy,
+            chosen=dict(self.chosen),
+            why=self.why,
         )
 
 

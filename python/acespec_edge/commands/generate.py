@@ -77,8 +77,13 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the text before it; may be repeated.")
     ] = None,
-    draft_length: Annotated[int, typer.Option(help="Drafted tokens sent at once, at most.")] = 8,
-    width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter.")] = 8,
+    policy: Annotated[
+        str, typer.Option(help="What speculation may do: auto takes whatever is faster by its estimates.")
+    ] = "auto",
+    draft_length: Annotated[
+        int | None, typer.Option(help="Send chains of that length, instead of what auto finds best.")
+    ] = None,
+    width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: Annotated[int, typer.Option(help="MiB of keys and values for branches.")] = 32,
     threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
     token_file: Annotated[
@@ -106,6 +111,7 @@ def generate(
         ca=ca,
         mode=cast("Mode", mode),
         threads=threads,
+        policy=policy,
         draft_length=draft_length,
         width=width,
         cache_mb=cache_mb,

@@ -1,0 +1,233 @@
+"""Decides what is drafted, what is sent and when, from what was measured; plain arithmetic, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from acespec_edge import _core
+from acespec_edge.policy import Policy
+from acespec_edge.session_events import Committed
+
+_NODE_BYTES: Final = 4
+"""A drafted node on the wire: an id and the way to its parent."""
+
+_FIRST_VERIFY: Final = (0.05, 0.001)
+"""Base and per node, seconds: of a target nothing is known of."""
+
+_FIRST_FORWARD: Final = 0.03
+_KEPT: Final = 0.93
+"""What a round leaves of the weight of those before: the last fourteen decide."""
+
+_PROVEN: Final = 8
+"""Tokens after which the drafter has shown what it is worth."""
+
+_LONGEST: Final = 32
+_BETTER, _WORSE = 1.05, 0.97
+"""Rates relative to the target alone at which drafting begins and ends."""
+
+
+class Controller:
+    """What one runtime knows of its network, its cloud and its drafter, and what follows for the next step.
+
+    One allocation with three prices, all in seconds. A token is worth 1/rate of them, the rate being that of
+    the run so far: with it, maximising the long-run rate is to take whatever is worth more than it costs
+    (renewal reward). A node costs its bytes on the uplink and its part of a verification; a forward costs
+    its own time, as far as somebody waits for it. So the number of nodes, the length of the chain and the
+    budget B* all follow from what is measured. Times are seconds of one clock. Not thread-safe.
+    """
+
+    def __init__(self, policy: Policy, *, width: int) -> None:
+        """``width``: most nodes in one forward."""
+        self.policy = policy
+        self.link = _core.LinkEstimate()
+        self.verify = _core.AffineCost(*_FIRST_VERIFY, 1.0)
+        self.forward = _core.WidthCurve(width, _FIRST_FORWARD)
+        self._width = width
+        self._queue = 0.0
+        self._hit = 0.8
+        self._accepted = 0.8
+        self._tokens = self._seconds = 0.0
+        self._drafted_tokens = self._drafted_seconds = self._modelled = 0.0
+        self._seen = 0
+        self._last: float | None = None
+        self._drafting = True
+        self._send_by: float | None = None
+        self._due: float | None = None
+
+    # What is measured.
+
+    def begin(self) -> None:
+        """A request starts: the time since the last one says nothing."""
+        self._last = self._send_by = self._due = None
+
+    def forwarded(self, width: int, seconds: float) -> None:
+        """The drafter forwarded ``width`` nodes."""
+        self.forward.observe(width, seconds)
+
+    def answered(self, verdict: Committed, acceptance: float) -> None:
+        """Takes a verdict, and the share of the drafter's first guesses that the target takes."""
+        if verdict.round_trip is not None:
+            self.link.observe(
+                verdict.bytes_up, verdict.bytes_down, verdict.round_trip, verdict.at, verdict.rough
+            )
+        self._accepted = acceptance
+        if not verdict.rough:
+            self.verify.observe(verdict.nodes, verdict.verify)
+            self._queue += (verdict.queue - self._queue) / 8
+        tokens, last, self._last = len(verdict.tokens), self._last, verdict.at
+        self._seen += tokens
+        if last is None or not tokens or verdict.at <= last:
+            return
+        seconds = verdict.at - last
+        self._tokens = _KEPT * self._tokens + tokens
+        self._seconds = _KEPT * self._seconds + seconds
+        if self._drafting:
+            self._drafted_tokens = _KEPT * self._drafted_tokens + tokens
+            self._drafted_seconds = _KEPT * self._drafted_seconds + seconds
+            self._modelled = _KEPT * self._modelled + self._model() * seconds
+
+    def recovered(self, hit: bool) -> None:
+        """Takes whether a verdict led to a node that was drafted already."""
+        self._hit += (hit - self._hit) / 8
+
+    def sent(self, at: float, nodes: int, size: int) -> None:
+        """A draft of ``size`` bytes left for an idle cloud, which then verifies ``nodes`` nodes."""
+        self.working(at, nodes)
+        self._due = at + self.link.round_trip(size, 0) + self._queue + self.verify(nodes)
+
+    def working(self, since: float, nodes: int) -> None:
+        """The cloud verifies ``nodes`` nodes. ``since``: when a draft that it gets as it begins would have
+        been sent."""
+        self._send_by = since + self._queue + self.verify(nodes)
+        self._due = self._send_by + self.link.rtt()
+
+    # What follows.
+
+    @property
+    def most(self) -> int:
+        """Most nodes in one forward."""
+        return self._width
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second, of the run so far; of the model before there is one."""
+        return self._tokens / self._seconds if self._seconds > 0 else self._model()
+
+    @property
+    def alone(self) -> float:
+        """Tokens a second of the target alone."""
+        return 1.0 / max(1e-6, self.verify(0) + self._queue)
+
+    @property
+    def node_price(self) -> float:
+        """Seconds that one more node of a draft takes."""
+        return self.verify.per_unit + _NODE_BYTES * self.link.seconds_per_byte_up
+
+    def drafting_pays(self) -> bool:
+        """Whether to draft rather than leave the target alone, which goes on by itself meanwhile."""
+        if self.policy.cloud_only is not None:
+            return not self.policy.cloud_only
+        expected = self._model() * self._bias()
+        bound = _WORSE if self._drafting else _BETTER
+        self._drafting = expected >= bound * self.alone
+        return self._drafting
+
+    def goes_on(self) -> bool:
+        """Whether the cloud decodes by itself until the next draft comes: it wastes nothing while the
+        drafter has yet to show what it is worth, and would only be in the way of a good one."""
+        return self._seen < _PROVEN if self.policy.go_on is None else self.policy.go_on
+
+    def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
+        """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;
+        0: none, nothing is worth the time.
+
+        A forward gains the likeliest child of each node. Up to the verdict its time is free
+        (``waited_for``: none of it is), beyond that it costs. Of the widths that pay, the one that gains
+        most a second.
+        """
+        free = 0.0 if waited_for else self._free(now)
+        token, price = 1.0 / self.rate, self.node_price
+        best, density, gain = 0, 0.0, 0.0
+        for width, weight in enumerate(frontier[: self._width], 1):
+            gain += max(0.0, weight * self._accepted * token - price)
+            seconds = self.forward.seconds(width)
+            if gain > max(0.0, seconds - free) and gain / seconds > density:
+                best, density = width, gain / seconds
+        return best
+
+    def count(self, weights: Sequence[float]) -> int:
+        """How many nodes, of ``weights`` greatest first, are worth sending."""
+        return _core.best_count(weights, self._prices(), self.rate)
+
+    def chain_length(self, most: int) -> int:
+        """K*, from what is known of the drafter in general: the tokens of the chain play no part in it."""
+        prefix = [self._accepted ** (place + 1) for place in range(_LONGEST)]
+        per_token = self.node_price + (1 - self._hit) * self.forward.seconds(1)
+        return _core.best_length(prefix, self._prices().round, per_token, most)
+
+    def budget(self) -> int:
+        """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""
+        if self.policy.budget is not None:
+            return self.policy.budget
+        return max(1, self.forward.nodes_within(self._prices().round, self._width))
+
+    def delta_is_due(self, now: float) -> bool:
+        """Whether more of the tree should leave now, to be there when the cloud is done with what it has."""
+        return self._send_by is not None and now + self.forward.seconds(1) >= self._send_by
+
+    def delta_pays(self, accepted: float, fits: float, nodes: int) -> bool:
+        """Whether ``nodes`` more nodes should go before the verdict: by ``fits`` the probability that the
+        cloud can go on with some of them, which then yield ``accepted`` tokens on average, and one more.
+        Against it stands how long the full draft that follows the verdict may have to wait for them.
+        """
+        if self.policy.in_flight is not None:
+            return self.policy.in_flight
+        late = max(0.0, self.verify(nodes) - self.link.rtt())
+        bytes_price = nodes * _NODE_BYTES * self.link.seconds_per_byte_up
+        return accepted + fits > self.rate * (fits * late + bytes_price)
+
+    def asked(self) -> None:
+        """The moment for a delta is used; the next one comes with the next verdict."""
+        self._send_by = None
+
+    def patience(self, now: float) -> float:
+        """Until when to wait for the verdict before thinking again."""
+        times = [time for time in (self._send_by, self._due) if time is not None and time > now]
+        return min(times) if times else now + max(0.01, self.link.deviation())
+
+    def why(self) -> str:
+        """The estimates behind the choices, in one sentence."""
+        return (
+            f"a round trip takes {1e3 * self.link.rtt():.0f} ms, verifying {1e3 * self.verify(0):.0f} ms and "
+            f"{1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
+            f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
+            f"against {self.alone:.1f} of the target alone"
+        )
+
+    def _free(self, now: float) -> float:
+        until = [time for time in (self._send_by, self._due) if time is not None and time > now]
+        if until:
+            return min(until) - now
+        return float("inf") if self._due is None else self.link.deviation()
+
+    def _prices(self) -> _core.Prices:
+        return _core.Prices(round=self.link.rtt() + self._queue + self.verify.base, node=self.node_price)
+
+    def _model(self) -> float:
+        """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a
+        forward."""
+        prices, forward = self._prices(), self.forward.seconds(1)
+        best, tokens, power = 0.0, 1.0, 1.0
+        for length in range(1, _LONGEST + 1):
+            power *= self._accepted
+            tokens += power
+            seconds = max(prices.round + prices.node * length, forward * length)
+            best = max(best, tokens / (seconds + (1 - self._hit) * forward))
+        return best
+
+    def _bias(self) -> float:
+        """What drafting has really yielded, by what the model said of it."""
+        if self._modelled <= 0 or self._seen < _PROVEN:
+            return 1.0
+        return min(1.5, max(0.25, self._drafted_tokens / self._modelled))

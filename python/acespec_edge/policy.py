@@ -1,0 +1,80 @@
+"""What may be done to speed a request up: the arms of the comparison, and the one that chooses by
+itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from acespec_edge.errors import UsageError
+
+Send = Literal["chain", "tree"]
+Explore = Literal["none", "single", "uniform", "nonuniform", "measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """None leaves a choice to the controller, which takes what its estimates say is faster.
+
+    ``send``: the main chain alone, or the best nodes of the whole tree. ``length``: tokens of the chain.
+    ``nodes``: most nodes of one draft. ``explore``: what the drafter grows while a verdict is under way:
+    nothing; the main chain; alternatives too, as many at every depth ("uniform"), by the closed form for a
+    power-law residual ("nonuniform"), or wherever the drafter's calibrated probabilities are highest
+    ("measured"). ``budget``: nodes grown in one round; None: what the time until the verdict allows.
+    ``in_flight``: send more of the tree before the verdict. ``go_on``: the cloud decodes by itself while it
+    waits for a draft. ``cloud_only``: leave the target alone where drafting does not pay.
+
+    Arms of AceSpec (arXiv:2609.02514), branch allocation and its ablation.
+    """
+
+    name: str
+    send: Send = "tree"
+    length: int | None = None
+    nodes: int | None = None
+    explore: Explore = "measured"
+    budget: int | None = None
+    in_flight: bool | None = None
+    go_on: bool | None = None
+    cloud_only: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("length", self.length, 0),
+            ("nodes", self.nodes, 1),
+            ("budget", self.budget, 1),
+        ):
+            if value is not None and value < least:
+                raise UsageError(f"policy {self.name}: {name} is {value}: it must be {least} or more")
+
+
+_FIXED: Final = Policy("chain", send="chain", in_flight=False, go_on=False, cloud_only=False)
+
+POLICIES: Final[dict[str, Policy]] = {
+    policy.name: policy
+    for policy in (
+        Policy("auto"),
+        _FIXED,
+        replace(_FIXED, name="tree", send="tree"),
+        replace(_FIXED, name="in-flight", send="tree", in_flight=True),
+        replace(_FIXED, name="acespec", explore="nonuniform"),
+        replace(_FIXED, name="acespec-single", explore="single"),
+        replace(_FIXED, name="acespec-uniform", explore="uniform"),
+        replace(_FIXED, name="acespec-measured"),
+        replace(_FIXED, name="vanilla", explore="none"),
+        replace(_FIXED, name="picospec", explore="single", in_flight=True),
+        replace(_FIXED, name="one-bet", send="tree", explore="single"),
+    )
+}
+"""auto: everything that pays. chain, tree, in-flight: its fixed choices. acespec: the paper's, with its
+ablation arms. vanilla: synchronous speculation. picospec: one chain in a pipeline. one-bet: only the
+likeliest leaf and what follows it are drafted ahead.
+"""
+
+
+def named_policy(policy: str | Policy) -> Policy:
+    """Raises UsageError for a name that is none of POLICIES."""
+    if isinstance(policy, Policy):
+        return policy
+    if policy not in POLICIES:
+        raise UsageError(f"policy is {policy!r}: it must be one of {', '.join(POLICIES)}")
+    return POLICIES[policy]

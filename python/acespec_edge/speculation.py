@@ -1,0 +1,287 @@
+"""Speculation: the drafter proposes, the target decides, and neither waits for the other longer than it
+pays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+from acespec_edge import _core
+from acespec_edge.channel import Channel
+from acespec_edge.control import Controller
+from acespec_edge.draft_mask import hint
+from acespec_edge.drafting import Drafter, Taken
+from acespec_edge.modes import FINISH, Commit, Run, follow, target_alone
+from acespec_edge.session_events import Committed
+
+_MOST: Final = 96
+"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes."""
+
+_RESIDUAL: Final = 0.7
+"""Exponent of the power law by which the probability of having missed the correction falls with the number
+of alternatives, for the closed form."""
+
+
+def speculate(
+    run: Run, channel: Channel, drafter: Drafter, control: Controller, context: int
+) -> Iterator[Commit]:
+    """Runs a request. ``context``: tokens that the drafter holds; a longer text is the target's alone."""
+    if len(run.request.prompt) >= context:
+        return target_alone(run, channel)
+    return _Speculation(run, channel, drafter, control).commits()
+
+
+class _Speculation:
+    """One request: draft, exchange, commit, over and over.
+
+    While a verdict is under way the tree grows. With the verdict it is re-rooted, and the best of it goes up,
+    after as many further forwards as are worth waiting for. What the controller finds worth sending earlier
+    goes as a delta: when the cloud is done with what it has, it goes on with that.
+    """
+
+    def __init__(self, run: Run, channel: Channel, drafter: Drafter, control: Controller) -> None:
+        self._run = run
+        self._channel = channel
+        self._drafter = drafter
+        self._control = control
+        self._policy = control.policy
+        self._residual = run.request.sampling == "residual"
+        self._remaining = run.request.max_tokens
+        self._grown = 0
+        self._budget: int | None = None
+
+    def commits(self) -> Iterator[Commit]:
+        """What is committed, as it is."""
+        try:
+            yield from self._commits()
+        finally:
+            self._run.meter.policy, self._run.meter.why = self._policy.name, self._control.why()
+
+    def _commits(self) -> Iterator[Commit]:
+        run, channel, drafter, control = self._run, self._channel, self._drafter, self._control
+        request = run.request
+        control.begin()
+        run.meter.wire = channel.open(request, free_run=not self._residual and control.goes_on())
+        run.meter.reused_tokens = drafter.begin(
+            request.prompt, request.rules, request.stop_ids, self._residual
+        )
+        drafter.set_arm(_ARMS[self._policy.explore])
+        mask = hint(drafter, request, run.vocabulary)
+        held: list[int] = []
+        first = True
+        while (verdict := self._next()) is not None:
+            control.answered(verdict, drafter.acceptance)
+            run.meter.wire.rtt = control.link.rtt()
+            drawn: list[int] = []
+            if verdict.sparse is not None:
+                drawn = self._draw(verdict, verdict.sparse)
+                if not drawn:
+                    return
+            # What was drawn here is shown at once, but for a caller who wants log-probabilities: they come
+            # with the next verdict.
+            shown, held = (
+                (held + verdict.tokens, drawn)
+                if request.logprobs is not None
+                else (verdict.tokens + drawn, [])
+            )
+            yield Commit(shown, FINISH[verdict.finish], verdict.logprobs)
+            if verdict.finish != _core.Finish.none:
+                return
+            tokens = verdict.tokens + drawn
+            if not tokens:
+                continue
+            self._remaining -= len(tokens)
+            resampled = drawn[0] if drawn else None
+            if len(tokens) >= drafter.room:
+                channel.draft([], free_run=True, resampled=resampled)
+                yield from follow(run, channel, held)
+                return
+            began = run.clock()
+            recovery = drafter.apply_verdict(tokens)
+            if mask is not None:
+                mask.commit(tokens)
+            if not first:
+                run.meter.recovered(recovery.hit, recovery.microseconds)
+                control.recovered(recovery.hit)
+            first = False
+            if self._reply(verdict, resampled):
+                run.meter.drafting.append(run.clock() - began)
+
+    # The wait.
+
+    def _next(self) -> Committed | None:
+        """The next verdict; meanwhile the tree grows. None when the caller cancels."""
+        run, channel = self._run, self._channel
+        while not run.cancelled.is_set():
+            if (verdict := channel.poll()) is not None:
+                return verdict
+            if self._send_ahead() or self._grow(waited_for=False):
+                continue
+            if (verdict := channel.wait(run.cancelled, self._control.patience(run.clock()))) is not None:
+                return verdict
+        return None
+
+    def _grow(self, *, waited_for: bool) -> bool:
+        """One forward, if any is worth its time."""
+        drafter = self._drafter
+        if drafter.pending:
+            return self._forward(self._control.most, extend=False)
+        if not waited_for and (self._policy.explore == "none" or self._spent()):
+            return False
+        frontier = drafter.frontier(self._control.most)
+        width = self._control.width(frontier, self._run.clock(), waited_for=waited_for)
+        return width > 0 and self._forward(width, extend=False)
+
+    def _forward(self, width: int, *, extend: bool) -> bool:
+        began = self._run.clock()
+        report = self._drafter.step(width, extend)
+        if report.exhausted:
+            return False
+        self._run.meter.forwards += 1
+        if not report.prefilling:
+            self._control.forwarded(report.rows, self._run.clock() - began)
+            self._grown += report.rows
+        return True
+
+    def _spent(self) -> bool:
+        return self._budget is not None and self._grown >= self._budget
+
+    # What is sent.
+
+    def _reply(self, verdict: Committed, resampled: int | None) -> bool:
+        """Answers a verdict: sends the next draft, unless the cloud has enough to do already."""
+        control, channel = self._control, self._channel
+        if not self._residual and not control.drafting_pays():
+            if not channel.runs_free:
+                channel.draft([], free_run=True)
+            self._run.meter.chose("cloud")
+            return False
+        if channel.owed and not channel.runs_free:
+            control.working(verdict.at - control.link.rtt(), channel.held)
+            return False
+        taken = self._compose()
+        if taken.tokens or not channel.runs_free:
+            self._send(taken, resampled)
+        return True
+
+    def _compose(self) -> Taken:
+        """The next draft, after the forwards that are worth waiting for."""
+        if self._residual or self._policy.send == "chain":
+            return self._chain()
+        while not self._run.cancelled.is_set() and self._grow(waited_for=True):
+            pass
+        weights = self._drafter.survey(self._room())
+        return self._drafter.take(self._control.count(weights))
+
+    def _chain(self) -> Taken:
+        """The main chain. In residual mode its length must not depend on its tokens, else the output would be
+        biased."""
+        drafter, control = self._drafter, self._control
+        most = min(self._room(), max(0, self._remaining - 1))
+        length = self._policy.length
+        if self._residual and length is None:
+            length = control.chain_length(most)
+        if length is not None:
+            length = min(length, most)
+            while drafter.ready < length and not self._run.cancelled.is_set():
+                if not self._forward(1, extend=True):
+                    break
+            return drafter.take_chain(length)
+        while not self._run.cancelled.is_set():
+            weights = list(itertools.accumulate(drafter.chain_acceptances(most), lambda a, b: a * b))
+            tip = weights[-1] if weights else 1.0
+            if len(weights) >= most or not control.width([tip], self._run.clock(), waited_for=True):
+                break
+            if not self._forward(1, extend=True):
+                break
+        return drafter.take_chain(control.count(weights))
+
+    def _send(self, taken: Taken, resampled: int | None) -> None:
+        channel, control = self._channel, self._control
+        idle = not channel.owed
+        first = channel.next_node
+        is_chain = taken.parents == [0, *range(first, first + len(taken.tokens) - 1)][: len(taken.tokens)]
+        weights = self._drafter.chain_weights if self._residual else ()
+        now = self._run.clock()
+        size = channel.draft(
+            taken.tokens,
+            None if is_chain else taken.parents,
+            free_run=not self._residual and control.goes_on(),
+            weights=weights,
+            resampled=resampled,
+        )
+        if idle:
+            control.sent(now, channel.held, size)
+            self._run.meter.chose("chain" if is_chain else "tree")
+        self._start_round(taken)
+
+    def _start_round(self, taken: Taken) -> None:
+        """Sets how much is grown until the verdict, and where."""
+        control, drafter, policy = self._control, self._drafter, self._policy
+        self._grown = 0
+        allotted = policy.explore in ("uniform", "nonuniform")
+        self._budget = control.budget() if allotted or policy.budget is not None else None
+        if not allotted:
+            return
+        assert self._budget is not None
+        stops = _core.stop_probabilities(drafter.chain_acceptances(len(taken.tokens)))
+        if policy.explore == "uniform":
+            drafter.allot(_core.allocate_uniform(len(stops) - 1, self._budget))
+        else:
+            costs = [1.0] * len(stops)
+            drafter.allot(_core.allocate_nonuniform(stops, costs, self._budget, _RESIDUAL))
+
+    def _send_ahead(self) -> bool:
+        """Sends more of the tree before the verdict, if this is the moment and it pays."""
+        channel, control, drafter = self._channel, self._control, self._drafter
+        if self._residual or self._policy.in_flight is False or not channel.owed or channel.runs_free:
+            return False
+        if not control.delta_is_due(self._run.clock()):
+            return False
+        control.asked()
+        if drafter.pending:
+            return False
+        if self._policy.send == "chain":
+            taken = drafter.take_chain(control.chain_length(self._room()))
+        else:
+            survey = drafter.survey(self._room())
+            count = control.count(survey)
+            accepted, fits = drafter.prospect(count)
+            if not count or not control.delta_pays(accepted, fits, count):
+                return False
+            taken = drafter.take(count)
+        if not taken.tokens:
+            return False
+        self._run.meter.chose("in-flight")
+        channel.draft(taken.tokens, taken.parents)
+        return True
+
+    def _room(self) -> int:
+        """Nodes that the cloud still takes."""
+        most = min(_MOST, self._channel.welcome.max_nodes - self._channel.held)
+        return max(0, most if self._policy.nodes is None else min(most, self._policy.nodes))
+
+    # Residual mode.
+
+    def _draw(self, verdict: Committed, row: _core.SparseRow) -> list[int]:
+        """The token in place of the one that the verdict rejected; empty when the caller cancels."""
+        while (token := self._drafter.resample(len(verdict.tokens), row)) is None:
+            self._channel.more_samples()
+            answer = self._channel.wait(self._run.cancelled)
+            if answer is None:
+                return []
+            assert answer.sparse is not None
+            row = _core.SparseRow(
+                head=row.head, tail_mass=row.tail_mass, tail=[*row.tail, *answer.sparse.tail]
+            )
+        return [token]
+
+
+_ARMS: Final = {
+    "none": _core.Arm.none,
+    "single": _core.Arm.single,
+    "uniform": _core.Arm.allotted,
+    "nonuniform": _core.Arm.allotted,
+    "measured": _core.Arm.measured,
+}
