@@ -45,6 +45,7 @@ class Controller:
         self.forward = _core.WidthCurve(width, _FIRST_FORWARD)
         self._width = width
         self._queue = 0.0
+        self._read: float | None = None
         self._hit = 0.8
         self._accepted = 0.8
         self._tokens = self._seconds = 0.0
@@ -64,6 +65,12 @@ class Controller:
     def forwarded(self, width: int, seconds: float) -> None:
         """The drafter forwarded ``width`` nodes."""
         self.forward.observe(width, seconds)
+
+    def prefilled(self, tokens: int, seconds: float) -> None:
+        """The drafter read ``tokens`` tokens."""
+        self._read = (
+            seconds / tokens if self._read is None else self._read + (seconds / tokens - self._read) / 8
+        )
 
     def answered(self, verdict: Committed, acceptance: float) -> None:
         """Takes a verdict, and the share of the drafter's first guesses that the target takes."""
@@ -137,6 +144,14 @@ class Controller:
         """Whether the cloud decodes by itself until the next draft comes: it wastes nothing while the
         drafter has yet to show what it is worth, and would only be in the way of a good one."""
         return self._seen < _PROVEN if self.policy.go_on is None else self.policy.go_on
+
+    def cloud_reads_faster(self, tokens: int) -> bool:
+        """Whether the cloud should decode by itself from the start of a request, while the drafter still
+        reads ``tokens`` tokens of the prompt."""
+        if self.policy.go_on is not None or self.policy.cloud_only is False:
+            return bool(self.policy.go_on)
+        late = self._read is not None and self._read * tokens > self.link.rtt() + 2 * self.verify(0)
+        return late or self.goes_on()
 
     def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
         """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;

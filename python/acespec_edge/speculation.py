@@ -50,6 +50,8 @@ class _Speculation:
         self._remaining = run.request.max_tokens
         self._grown = 0
         self._budget: int | None = None
+        self._watching = False
+        """The target is left alone; the drafter reads along, so that it can be told when that changes."""
 
     def commits(self) -> Iterator[Commit]:
         """What is committed, as it is."""
@@ -62,10 +64,10 @@ class _Speculation:
         run, channel, drafter, control = self._run, self._channel, self._drafter, self._control
         request = run.request
         control.begin()
-        run.meter.wire = channel.open(request, free_run=not self._residual and control.goes_on())
-        run.meter.reused_tokens = drafter.begin(
-            request.prompt, request.rules, request.stop_ids, self._residual
-        )
+        reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
+        run.meter.reused_tokens = reused
+        ahead = control.cloud_reads_faster(len(request.prompt) - reused)
+        run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
         drafter.set_arm(_ARMS[self._policy.explore])
         mask = hint(drafter, request, run.vocabulary)
         held: list[int] = []
@@ -127,7 +129,7 @@ class _Speculation:
         drafter = self._drafter
         if drafter.pending:
             return self._forward(self._control.most, extend=False)
-        if not waited_for and (self._policy.explore == "none" or self._spent()):
+        if not waited_for and (self._watching or self._policy.explore == "none" or self._spent()):
             return False
         frontier = drafter.frontier(self._control.most)
         width = self._control.width(frontier, self._run.clock(), waited_for=waited_for)
@@ -139,7 +141,9 @@ class _Speculation:
         if report.exhausted:
             return False
         self._run.meter.forwards += 1
-        if not report.prefilling:
+        if report.prefilling:
+            self._control.prefilled(report.rows, self._run.clock() - began)
+        else:
             self._control.forwarded(report.rows, self._run.clock() - began)
             self._grown += report.rows
         return True
@@ -152,7 +156,8 @@ class _Speculation:
     def _reply(self, verdict: Committed, resampled: int | None) -> bool:
         """Answers a verdict: sends the next draft, unless the cloud has enough to do already."""
         control, channel = self._control, self._channel
-        if not self._residual and not control.drafting_pays():
+        self._watching = not self._residual and not control.drafting_pays()
+        if self._watching:
             if not channel.runs_free:
                 channel.draft([], free_run=True)
             self._run.meter.chose("cloud")
@@ -160,6 +165,8 @@ class _Speculation:
         if channel.owed and not channel.runs_free:
             control.working(verdict.at - control.link.rtt(), channel.held)
             return False
+        if channel.runs_free and self._drafter.pending > 1:
+            return False  # still reading; the cloud does not wait for it
         taken = self._compose()
         if taken.tokens or not channel.runs_free:
             self._send(taken, resampled)
