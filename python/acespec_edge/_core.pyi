@@ -511,6 +511,24 @@ class DrafterOptions:
     @property
     def floor(self) -> float: ...
 
+class Arm(IntEnum):
+    """Which nodes a step may expand: the likeliest wherever they hang, the main chain alone, the main chain and
+    the alternatives that ``Drafter.allot`` opens, or none but the tip of a chain that is to be extended."""
+
+    measured = 0
+    single = 1
+    allotted = 2
+    none = 3
+
+class Taken:
+    """Nodes given away to be sent, numbered on from those given before, parents before their children."""
+
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def parents(self) -> list[int]:
+        """Numbers of their parents; 0: the root."""
+
 class StepReport:
     @property
     def rows(self) -> int:
@@ -537,7 +555,11 @@ class Recovery:
         """From the verdict to the chain being ready."""
 
 class Drafter:
-    """One request's speculation: begin(), step() while waiting, take_chain() to send, apply_verdict().
+    """One request's speculation: begin(), step() while waiting, take() or take_chain() to send, apply_verdict().
+
+    Several drafts may be in flight. Nodes given away are numbered from 1 on in each request, in the order
+    given; 0 is the root, the last committed token. A sent node stays sent, with its number, while it lives:
+    through every verdict that it descends from.
 
     Not thread-safe; one call at a time, from any thread.
     """
@@ -572,9 +594,36 @@ class Drafter:
         tip of the main chain first when ``extend`` (exhausted when it cannot be), otherwise the likeliest.
         Raises EngineError, after which the state is as before.
         """
-    def take_chain(self, length: int) -> list[int]:
-        """The first ``length`` tokens of the main chain, fewer if fewer are ready, pinned until the next
-        verdict. Raises UsageError while a chain is in flight."""
+    def set_arm(self, arm: Arm) -> None:
+        """Which nodes ``step`` expands from now on, in this request and later ones; ``measured`` at first."""
+    def allot(self, alternatives: Sequence[int]) -> None:
+        """For ``Arm.allotted``: at depth i of the main chain (0: the children of the root) the first
+        ``alternatives[i]`` siblings of the chain's child may be expanded, and what follows them by first
+        children; those with the shortest continuation first.
+
+        Depths count from the root of the moment, verdict or none. Raises UsageError when there are more depths
+        than positions in the context.
+        """
+    def survey(self, most: int) -> list[float]:
+        """Weights (probability that the target's text runs through a node, from the root) of the nodes that
+        ``take(most)`` would give, greatest first."""
+    def take(self, count: int) -> Taken:
+        """The ``count`` unsent nodes of greatest weight, fewer if fewer there are, expanded or not, whose
+        parents are the root, sent, or among them.
+
+        Left out is what a verdict would leave no position behind, and what would be numbered more than 255
+        above its parent. Residual mode sends chains: UsageError, and ``survey`` finds nothing.
+        """
+    def take_chain(self, length: int) -> Taken:
+        """The next ``length`` tokens of the main chain below those sent; fewer if fewer are ready, none when
+        the first would be numbered more than 255 above its parent. Residual mode has one chain in flight:
+        UsageError when its verdict has not come."""
+    def chain_acceptances(self, most: int) -> list[float]:
+        """Probability that the target takes each of the first ``most`` nodes of the main chain, given that it
+        took the one above."""
+    def acceptance(self) -> float:
+        """Share of first candidates that the target took, recent ones counting more, over requests of this
+        one's kind: greedy, sampled, in residual mode; 0.8 before anything is known."""
     @property
     def chain_weights(self) -> list[int]:
         """Residual mode: the weight less 1 of each token of the chain in flight, for ``Draft.q``."""
@@ -586,13 +635,17 @@ class Drafter:
         no such token is in flight, PeerError when the row leads to a token outside the vocabulary.
         """
     def apply_verdict(self, tokens: Sequence[int]) -> Recovery:
-        """Commits ``tokens``: the accepted ones and the correction or bonus, in order.
+        """Commits ``tokens``: the accepted ones and the correction or bonus, in order. Whatever descends from
+        them stays, sent or not.
 
         Raises UsageError when they are none, do not fit the context, or lie outside the vocabulary.
         """
     @property
     def ready(self) -> int:
-        """Drafted tokens on the main chain."""
+        """Drafted tokens on the main chain, sent or not."""
+    @property
+    def unsent(self) -> int:
+        """Those of them that ``take_chain`` can still give."""
     @property
     def committed(self) -> int:
         """Tokens committed, the prompt included."""

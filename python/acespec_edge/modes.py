@@ -107,7 +107,7 @@ def speculate(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Itera
             max_nodes=channel.welcome.max_nodes,
         )
         _draft(run, drafter, length)
-        chain = drafter.take_chain(length)
+        chain = drafter.take_chain(length).tokens
         channel.draft(chain, weights=drafter.chain_weights if residual else (), resampled=resampled)
         run.meter.drafting.append(time.monotonic() - began)
 
@@ -127,7 +127,7 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
     remaining = request.max_tokens
     while drafter.room > 0:
         _draft(run, drafter, 1)
-        tokens = drafter.take_chain(1)
+        tokens = drafter.take_chain(1).tokens
         if run.cancelled.is_set() or not tokens:
             break
         remaining -= 1
