@@ -512,8 +512,9 @@ class DrafterOptions:
     def floor(self) -> float: ...
 
 class Arm(IntEnum):
-    """Which nodes a step may expand: the likeliest wherever they hang, the main chain alone, the main chain and
-    the alternatives that ``Drafter.allot`` opens, or none but the tip of a chain that is to be extended."""
+    """Which nodes a step may expand: the likeliest wherever they hang, the main chain alone, the main chain
+    and the alternatives that ``Drafter.allot`` opens, or none but the tip of a chain that is to be extended.
+    """
 
     measured = 0
     single = 1
@@ -555,7 +556,8 @@ class Recovery:
         """From the verdict to the chain being ready."""
 
 class Drafter:
-    """One request's speculation: begin(), step() while waiting, take() or take_chain() to send, apply_verdict().
+    """One request's speculation: begin(), step() while waiting, take() or take_chain() to send, apply_verdict()
+    for what came back.
 
     Several drafts may be in flight. Nodes given away are numbered from 1 on in each request, in the order
     given; 0 is the root, the last committed token. A sent node stays sent, with its number, while it lives:
@@ -601,8 +603,8 @@ class Drafter:
         ``alternatives[i]`` siblings of the chain's child may be expanded, and what follows them by first
         children; those with the shortest continuation first.
 
-        Depths count from the root of the moment, verdict or none. Raises UsageError when there are more depths
-        than positions in the context.
+        Depths count from the root of the moment, verdict or none. Raises UsageError when there are more
+        depths than positions in the context.
         """
     def survey(self, most: int) -> list[float]:
         """Weights (probability that the target's text runs through a node, from the root) of the nodes that
