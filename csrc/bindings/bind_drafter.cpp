@@ -1,5 +1,6 @@
 #include "acespec/drafter/drafter.h"
 
+#include <pybind11/native_enum.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "acespec/base/error.h"
 
@@ -62,7 +64,7 @@ py::dict to_dict(const DrafterSnapshot& snapshot) {
     nodes.append(py::dict("id"_a = node.id.value(), "parent"_a = node.parent.value(),
                           "token"_a = node.token.value(), "position"_a = node.position.value(),
                           "log_weight"_a = node.log_weight, "expanded"_a = node.expanded,
-                          "in_flight"_a = node.in_flight));
+                          "number"_a = node.number));
   }
   const CacheSnapshot& cache = snapshot.cache;
   return py::dict("nodes"_a = nodes, "committed"_a = snapshot.committed, "pending"_a = snapshot.pending,
@@ -86,6 +88,17 @@ void bind_drafter(py::module_& m) {
       .def_readonly("max_nodes", &DrafterOptions::max_nodes)
       .def_readonly("sharpness", &DrafterOptions::sharpness)
       .def_readonly("floor", &DrafterOptions::floor);
+
+  py::native_enum<Arm>(m, "Arm", "enum.IntEnum")
+      .value("measured", Arm::kMeasured)
+      .value("single", Arm::kSingle)
+      .value("allotted", Arm::kAllotted)
+      .value("none", Arm::kNone)
+      .finalize();
+
+  py::class_<Taken>(m, "Taken")
+      .def_property_readonly("tokens", [](const Taken& self) { return ids_of(self.tokens); })
+      .def_readonly("parents", &Taken::parents);
 
   py::class_<StepReport>(m, "StepReport")
       .def_readonly("rows", &StepReport::rows)
@@ -114,9 +127,16 @@ void bind_drafter(py::module_& m) {
           py::arg("source"))
       .def("step", &Drafter::step, py::arg("width"), py::arg("extend"),
            py::call_guard<py::gil_scoped_release>())
+      .def("set_arm", &Drafter::set_arm, py::arg("arm"))
       .def(
-          "take_chain", [](Drafter& self, std::size_t length) { return ids_of(self.take_chain(length)); },
-          py::arg("length"))
+          "allot",
+          [](Drafter& self, const std::vector<std::size_t>& alternatives) { self.allot(alternatives); },
+          py::arg("alternatives"))
+      .def("survey", &Drafter::survey, py::arg("most"))
+      .def("take", &Drafter::take, py::arg("count"))
+      .def("take_chain", &Drafter::take_chain, py::arg("length"))
+      .def("chain_acceptances", &Drafter::chain_acceptances, py::arg("most"))
+      .def("acceptance", &Drafter::acceptance)
       .def_property_readonly("chain_weights", &Drafter::chain_weights)
       .def(
           "resample",
@@ -129,6 +149,7 @@ void bind_drafter(py::module_& m) {
           [](Drafter& self, const Ids& tokens) { return self.apply_verdict(tokens_of(tokens)); },
           py::arg("tokens"))
       .def_property_readonly("ready", &Drafter::ready)
+      .def_property_readonly("unsent", &Drafter::unsent)
       .def_property_readonly("committed", &Drafter::committed)
       .def_property_readonly("room", &Drafter::room)
       .def("snapshot", [](const Drafter& self) { return to_dict(self.snapshot()); })

@@ -484,6 +484,208 @@ class FakeEngine(Engine):
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """The model as a function: logits float32[vocabulary] after ``tokens`` at positions 0..n-1."""
 
+class AffineCost:
+    """Online estimate of ``seconds = base + per_unit * n``, both at least 0; a prior worth ``weight`` samples.
+
+    Weighted least squares over about 64 samples. While all n are equal, ``base`` alone moves. A sample more
+    than 5 mean deviations off counts as one at that distance; after four in a row on one side the line moves
+    there. Raises UsageError for numbers that are negative or not finite.
+    """
+
+    def __init__(self, base: float, per_unit: float, weight: float) -> None: ...
+    def observe(self, n: float, seconds: float) -> None: ...
+    def __call__(self, n: float) -> float:
+        """Expected seconds of size ``n``."""
+    @property
+    def base(self) -> float: ...
+    @property
+    def per_unit(self) -> float: ...
+    @property
+    def deviation(self) -> float:
+        """Mean distance of a sample from the line, seconds."""
+    @property
+    def samples(self) -> int: ...
+
+class WidthCurve:
+    """Seconds of the drafter's forward by its width, 1 to ``max_width``: never falls, linear between measured
+    widths and beyond; until the second is measured, a node costs an eighth of a forward of width 1.
+
+    An outlier is clamped; a change of pace at whatever widths moves all after four samples. Raises UsageError
+    for a width out of range, seconds that are not positive, or ``max_width`` above 4,096.
+    """
+
+    def __init__(self, max_width: int, first_guess_seconds: float) -> None: ...
+    def observe(self, width: int, seconds: float) -> None: ...
+    @property
+    def max_width(self) -> int: ...
+    def seconds(self, width: int) -> float: ...
+    def widest_within(self, seconds: float) -> int:
+        """The widest forward that takes at most ``seconds``; 0 when none does."""
+    def nodes_within(self, seconds: float, width: int) -> int:
+        """Nodes that forwards of ``width``, and a narrower one at the end, expand in that time; 2**20 at
+        most."""
+
+class RoundTrip:
+    """Smoothed round trip in seconds with the gains of RFC 6298; 0.15 until something is measured.
+
+    ``at``: seconds on any one clock that never goes back. A ``rough`` sample stands in until there is another
+    kind. After 30 s without a sample the next begins anew. A single outlier counts as smoothed + 8
+    deviations. Raises UsageError for bad numbers and an ``at`` before the last.
+    """
+
+    def __init__(self) -> None: ...
+    def observe(self, seconds: float, at: float, rough: bool = False) -> None: ...
+    @property
+    def known(self) -> bool: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def deviation(self) -> float: ...
+    def least(self, at: float) -> float:
+        """Smallest sample of the last 30 s before ``at``; ``seconds`` when there is none."""
+    @property
+    def quantile99(self) -> float:
+        """Smoothed + 4 deviations, but no more than the largest sample of the 30 s up to the last one."""
+
+class LinkEstimate:
+    """What an exchange of messages costs by its bytes: ``rtt`` + price of a byte * bytes, up and down.
+
+    Until something is measured: 150 ms, and 50 kbit/s each way. ``at`` and ``rough`` as in RoundTrip; a rough
+    exchange bounds the price of a byte from above. Raises UsageError for bad numbers.
+    """
+
+    def __init__(self) -> None: ...
+    def observe(
+        self, bytes_up: float, bytes_down: float, seconds: float, at: float, rough: bool = False
+    ) -> None:
+        """``seconds`` from sending to having the answer, the peer's own work taken off."""
+    @property
+    def known(self) -> bool: ...
+    def round_trip(self, bytes_up: float, bytes_down: float) -> float:
+        """Expected seconds of an exchange."""
+    @property
+    def seconds_per_byte_up(self) -> float: ...
+    @property
+    def seconds_per_byte_down(self) -> float: ...
+    @property
+    def up_bps(self) -> float:
+        """Bits a second, 1e12 at most."""
+    @property
+    def down_bps(self) -> float: ...
+    @property
+    def rtt(self) -> float:
+        """Smoothed seconds of an empty exchange."""
+    @property
+    def deviation(self) -> float: ...
+    @property
+    def rtt99(self) -> float:
+        """What 99 of 100 empty exchanges stay under."""
+    def least_rtt(self, at: float) -> float:
+        """Of the last 30 s before ``at``."""
+
+class Calibration:
+    """Probability that the target takes a candidate, by its rank (3 and beyond are one) and its confidence.
+
+    Until verdicts tell, it is the prior, which is worth 16 samples of each rank and range of confidence.
+    """
+
+    class Cell:
+        """Counts of one rank and one range of confidence; ``taken`` of ``samples``."""
+
+        @property
+        def rank(self) -> int: ...
+        @property
+        def from_confidence(self) -> float: ...
+        @property
+        def to_confidence(self) -> float: ...
+        @property
+        def samples(self) -> float: ...
+        @property
+        def taken(self) -> float: ...
+        @property
+        def mean_prior(self) -> float: ...
+
+    def __init__(self, sharpness: float) -> None:
+        """``sharpness``: temperature that turns scores into priors. Raises UsageError unless positive."""
+    def assess(self, scores: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Confidences, softmax of the scores, and priors, softmax of score / sharpness."""
+    def probability(self, rank: int, confidence: float, prior: float) -> float:
+        """Raises UsageError when ``confidence`` or ``prior`` is not from 0 to 1."""
+    def observe(self, rank: int, confidence: float, prior: float, taken: bool) -> None:
+        """The target decided at the candidate's parent: on the candidate, or on another token."""
+    @property
+    def sharpness(self) -> float: ...
+    def table(self) -> list[Calibration.Cell]:
+        """By rank and confidence, for support."""
+
+# For a chain of K tokens there are K + 1 depths: the place of each token, and that of the bonus token.
+
+def stop_probabilities(acceptances: Sequence[float]) -> list[float]:
+    """Where the target first leaves a chain with these acceptances: K + 1 probabilities, the last of the
+    bonus. Raises UsageError for one not from 0 to 1."""
+
+def allocate_single(length: int) -> list[int]:
+    """No alternatives at any of the ``length`` + 1 depths."""
+
+def allocate_uniform(length: int, budget: int) -> list[int]:
+    """``budget`` alternatives, as many at each depth; what is left to the first ones."""
+
+def allocate_nonuniform(
+    stops: Sequence[float], costs: Sequence[float], budget: float, exponent: float
+) -> list[int]:
+    """Most ``sum stops[i] * (1 - (1 + b[i]) ** -exponent)`` with ``sum costs[i] * b[i] <= budget``.
+
+    Closed form, rounded. Raises UsageError when sizes differ, a number is out of range, or the budget exceeds
+    65,536 alternatives at one depth.
+    """
+
+def allocate_measured(
+    stops: Sequence[float], coverage: Sequence[Sequence[float]], costs: Sequence[float], budget: float
+) -> list[int]:
+    """Most ``sum stops[i] * C_i(b[i])`` with ``sum costs[i] * b[i] <= budget``, by marginal gain.
+
+    ``coverage[i][b - 1]``: probability that the target's token at depth i is among the first b alternatives
+    if the chain stops there. A curve that is not concave is taken in steps of its concave hull. Raises
+    UsageError as above, and for a curve that falls.
+    """
+
+def best_length(prefix: Sequence[float], round: float, per_token: float, most: int) -> int:
+    """The K from 1 to ``most`` with the largest ``(1 + sum(prefix[:K])) / (round + per_token * K)``.
+
+    ``prefix[i - 1]``: probability that the first i drafted tokens are all accepted, continued geometrically.
+    ``round``, above 0, and ``per_token``: seconds. Raises UsageError for numbers out of range or a prefix
+    that rises or is empty.
+    """
+
+class Prices:
+    """Seconds of a verification: ``round`` without nodes, ``node`` for each one sent and verified."""
+
+    def __init__(self, *, round: float, node: float) -> None: ...
+    @property
+    def round(self) -> float: ...
+    @property
+    def node(self) -> float: ...
+
+class Selection:
+    """The first ``count`` nodes, and the tokens a second expected of them."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def rate(self) -> float: ...
+
+# Weights are probabilities that the target's text runs through a node, best first. UsageError when one is not
+# from 0 to 1 or rises, a price is negative, or one that must be positive is not.
+
+def best_count(weights: Sequence[float], prices: Prices, rate: float) -> int:
+    """How many leading weights satisfy ``w >= rate * prices.node``; ``rate`` > 0: tokens a second."""
+
+def expected_rate(weights: Sequence[float], count: int, prices: Prices) -> float:
+    """``(1 + sum(weights[:count])) / (prices.round + prices.node * count)``, tokens a second."""
+
+def best_ratio(weights: Sequence[float], prices: Prices) -> Selection:
+    """The count with the largest ``expected_rate``; the smallest among equals."""
+
 class DrafterOptions:
     def __init__(
         self,
@@ -511,6 +713,25 @@ class DrafterOptions:
     @property
     def floor(self) -> float: ...
 
+class Arm(IntEnum):
+    """Which nodes a step may expand: the likeliest wherever they hang, the main chain alone, the main chain
+    and the alternatives that ``Drafter.allot`` opens, or none but the tip of a chain that is to be extended.
+    """
+
+    measured = 0
+    single = 1
+    allotted = 2
+    none = 3
+
+class Taken:
+    """Nodes given away to be sent, numbered on from those given before, parents before their children."""
+
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def parents(self) -> list[int]:
+        """Numbers of their parents; 0: the root."""
+
 class StepReport:
     @property
     def rows(self) -> int:
@@ -537,7 +758,12 @@ class Recovery:
         """From the verdict to the chain being ready."""
 
 class Drafter:
-    """One request's speculation: begin(), step() while waiting, take_chain() to send, apply_verdict().
+    """One request's speculation: begin(), step() while waiting, take() or take_chain() to send, apply_verdict()
+    for what came back.
+
+    Several drafts may be in flight. Nodes given away are numbered from 1 on in each request, in the order
+    given; 0 is the root, the last committed token. A sent node stays sent, with its number, while it lives:
+    through every verdict that it descends from.
 
     Not thread-safe; one call at a time, from any thread.
     """
@@ -572,9 +798,36 @@ class Drafter:
         tip of the main chain first when ``extend`` (exhausted when it cannot be), otherwise the likeliest.
         Raises EngineError, after which the state is as before.
         """
-    def take_chain(self, length: int) -> list[int]:
-        """The first ``length`` tokens of the main chain, fewer if fewer are ready, pinned until the next
-        verdict. Raises UsageError while a chain is in flight."""
+    def set_arm(self, arm: Arm) -> None:
+        """Which nodes ``step`` expands from now on, in this request and later ones; ``measured`` at first."""
+    def allot(self, alternatives: Sequence[int]) -> None:
+        """For ``Arm.allotted``: at depth i of the main chain (0: the children of the root) the first
+        ``alternatives[i]`` siblings of the chain's child may be expanded, and what follows them by first
+        children; those with the shortest continuation first.
+
+        Depths count from the root of the moment, verdict or none. Raises UsageError when there are more
+        depths than positions in the context.
+        """
+    def survey(self, most: int) -> list[float]:
+        """Weights (probability that the target's text runs through a node, from the root) of the nodes that
+        ``take(most)`` would give, greatest first."""
+    def take(self, count: int) -> Taken:
+        """The ``count`` unsent nodes of greatest weight, fewer if fewer there are, expanded or not, whose
+        parents are the root, sent, or among them.
+
+        Left out is what a verdict would leave no position behind, and what would be numbered more than 255
+        above its parent. Residual mode sends chains: UsageError, and ``survey`` finds nothing.
+        """
+    def take_chain(self, length: int) -> Taken:
+        """The next ``length`` tokens of the main chain below those sent; fewer if fewer are ready, none when
+        the first would be numbered more than 255 above its parent. Residual mode has one chain in flight:
+        UsageError when its verdict has not come."""
+    def chain_acceptances(self, most: int) -> list[float]:
+        """Probability that the target takes each of the first ``most`` nodes of the main chain, given that it
+        took the one above."""
+    def acceptance(self) -> float:
+        """Share of first candidates that the target took, recent ones counting more, over requests of this
+        one's kind: greedy, sampled, in residual mode; 0.8 before anything is known."""
     @property
     def chain_weights(self) -> list[int]:
         """Residual mode: the weight less 1 of each token of the chain in flight, for ``Draft.q``."""
@@ -586,13 +839,17 @@ class Drafter:
         no such token is in flight, PeerError when the row leads to a token outside the vocabulary.
         """
     def apply_verdict(self, tokens: Sequence[int]) -> Recovery:
-        """Commits ``tokens``: the accepted ones and the correction or bonus, in order.
+        """Commits ``tokens``: the accepted ones and the correction or bonus, in order. Whatever descends from
+        them stays, sent or not.
 
         Raises UsageError when they are none, do not fit the context, or lie outside the vocabulary.
         """
     @property
     def ready(self) -> int:
-        """Drafted tokens on the main chain."""
+        """Drafted tokens on the main chain, sent or not."""
+    @property
+    def unsent(self) -> int:
+        """Those of them that ``take_chain`` can still give."""
     @property
     def committed(self) -> int:
         """Tokens committed, the prompt included."""

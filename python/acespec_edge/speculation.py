@@ -73,7 +73,7 @@ class _Speculation:
         held: list[int] = []
         first = True
         while (verdict := self._next()) is not None:
-            control.answered(verdict, drafter.acceptance)
+            control.answered(verdict, drafter.acceptance())
             run.meter.wire.rtt = control.link.rtt()
             drawn: list[int] = []
             if verdict.sparse is not None:

@@ -85,7 +85,7 @@ class Pair:
             self.drafter.apply_verdict(event.tokens + drawn)
             while self.drafter.ready < length and not self.drafter.step(1, True).exhausted:
                 pass
-            chain = self.drafter.take_chain(length)
+            chain = self.drafter.take_chain(length).tokens
             weights = self.drafter.chain_weights
             event = self.ask(
                 self.session.draft(chain, at=0.0, weights=weights, resampled=drawn[0] if drawn else None)

@@ -117,6 +117,16 @@ struct Bench {
     }
     return {all.begin() + static_cast<std::ptrdiff_t>(text.size()), all.end()};
   }
+
+  /// Takes up to `length` tokens of the chain, below what of it is sent, and holds them to plain decoding.
+  std::vector<TokenId> send_chain(std::size_t length) {
+    const std::size_t sent = drafter.ready() - drafter.unsent();
+    const std::vector<TokenId> chain = drafter.take_chain(length).tokens;
+    const std::vector<TokenId> all = plain(sent + chain.size());
+    REQUIRE(chain == std::vector(all.begin() + static_cast<std::ptrdiff_t>(sent), all.end()));
+    sound();
+    return chain;
+  }
 };
 
 }  // namespace acespec::test

@@ -80,7 +80,7 @@ TEST_CASE("the chain is drawn from the quantised distributions along it, whose w
       bench.begin(tokens_of({1, 2, 3}));
       while (bench.drafter.room() > 8) {
         bench.draft(5);
-        const auto chain = bench.drafter.take_chain(5);
+        const auto chain = bench.drafter.take_chain(5).tokens;
         for (std::size_t step = random() % 5; step > 0; --step) {
           bench.step(1 + random() % 16, false);
         }
@@ -134,7 +134,7 @@ TEST_CASE("two tokens of output have the target's joint distribution, whatever t
       bench.begin(prompt);
       while (bench.text.size() < 4) {
         bench.draft(length);
-        const auto chain = bench.drafter.take_chain(length);
+        const auto chain = bench.drafter.take_chain(length).tokens;
         REQUIRE(chain.size() == length);
         if (run % 3 == 0) {
           bench.drafter.step(4, false);
@@ -163,7 +163,7 @@ TEST_CASE("greedy in residual mode is the target's greedy text") {
     for (int step = 0; step < 4; ++step) {
       bench.step(8, false);
     }
-    hits += bench.commit(judge(bench, model(), bench.drafter.take_chain(4), 4)).hit ? 1 : 0;
+    hits += bench.commit(judge(bench, model(), bench.drafter.take_chain(4).tokens, 4)).hit ? 1 : 0;
   }
   bench.text.resize(60);
   CHECK(bench.text == plain);
@@ -177,7 +177,7 @@ TEST_CASE("a request in coupled mode after one in residual mode keeps nothing of
   bench.terms.residual = false;
   bench.begin(tokens_of({1, 2, 3}));
   bench.draft(4);
-  CHECK(bench.drafter.take_chain(4) == bench.plain(4));
+  CHECK(bench.drafter.take_chain(4).tokens == bench.plain(4));
   CHECK(bench.drafter.chain_weights().empty());
 }
 

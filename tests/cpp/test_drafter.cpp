@@ -21,7 +21,7 @@ TEST_CASE("the chain is the drafter's own plain decoding") {
     bench.begin(tokens_of({1, 2, 3}));
     CHECK(bench.step(1, true).prefilling);
     bench.draft(8);
-    CHECK(bench.drafter.take_chain(8) == bench.plain(8));
+    CHECK(bench.drafter.take_chain(8).tokens == bench.plain(8));
   }
 }
 
@@ -41,7 +41,7 @@ TEST_CASE("long prompts are fed in chunks, whatever their length (G3)") {
     }
     CHECK(fed == prompt.size());
     bench.draft(3);
-    CHECK(bench.drafter.take_chain(3) == bench.plain(3));
+    CHECK(bench.drafter.take_chain(3).tokens == bench.plain(3));
   }
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("a fully accepted chain and its bonus recover without a forward") {
   Bench bench(model());
   bench.begin(tokens_of({1, 2}));
   bench.draft(4);
-  const auto chain = bench.drafter.take_chain(4);
+  const auto chain = bench.drafter.take_chain(4).tokens;
   while (!bench.step(4, false).exhausted && bench.drafter.ready() < 12) {
   }
   auto verdict = chain;
@@ -57,14 +57,14 @@ TEST_CASE("a fully accepted chain and its bonus recover without a forward") {
   const Recovery recovery = bench.commit(verdict);
   CHECK(recovery.hit);
   CHECK(recovery.ready >= 7);
-  CHECK(bench.drafter.take_chain(recovery.ready) == bench.plain(recovery.ready));
+  CHECK(bench.drafter.take_chain(recovery.ready).tokens == bench.plain(recovery.ready));
 }
 
 TEST_CASE("a correction among the alternatives is a hit, another one a miss of one forward") {
   Bench bench(model(), {.context = 128, .candidates = 3, .max_nodes = 200});
   bench.begin(tokens_of({9, 4}));
   bench.draft(3);
-  const auto chain = bench.drafter.take_chain(3);
+  const auto chain = bench.drafter.take_chain(3).tokens;
   for (int step = 0; step < 12; ++step) {
     bench.step(8, false);
   }
@@ -83,7 +83,7 @@ TEST_CASE("a correction among the alternatives is a hit, another one a miss of o
     const Recovery recovery = bench.commit({cached[1]});
     CHECK(recovery.hit);
     CHECK(recovery.ready >= 1);
-    CHECK(bench.drafter.take_chain(1) == bench.plain(1));
+    CHECK(bench.drafter.take_chain(1).tokens == bench.plain(1));
   }
   SUBCASE("miss") {
     TokenId other{0};
@@ -96,18 +96,23 @@ TEST_CASE("a correction among the alternatives is a hit, another one a miss of o
     CHECK(bench.step(8, true).rows == 1);
     CHECK(bench.drafter.ready() == 1);
     bench.draft(4);
-    CHECK(bench.drafter.take_chain(4) == bench.plain(4));
+    CHECK(bench.drafter.take_chain(4).tokens == bench.plain(4));
   }
 }
 
-TEST_CASE("a verdict that commits a part of the chain keeps the rest of it") {
+TEST_CASE("a verdict that commits a part of the chain keeps the rest of it, sent") {
   Bench bench(model());
   bench.begin(tokens_of({7}));
   bench.draft(5);
-  const auto chain = bench.drafter.take_chain(5);
+  const auto chain = bench.drafter.take_chain(5).tokens;
   CHECK(bench.commit({chain[0], chain[1]}).hit);
-  CHECK(bench.drafter.ready() >= 3);
-  CHECK(bench.drafter.take_chain(3) == std::vector(chain.begin() + 2, chain.end()));
+  CHECK(bench.drafter.ready() == 3);
+  CHECK(bench.drafter.unsent() == 0);
+  bench.draft(5);
+  const auto five = bench.plain(5);
+  const Taken next = bench.drafter.take_chain(3);
+  CHECK(next.tokens == std::vector(five.begin() + 3, five.end()));
+  CHECK(next.parents == std::vector<std::uint32_t>{5, 6});
 }
 
 TEST_CASE("a verdict during the prefill only adds tokens to feed") {
@@ -116,7 +121,7 @@ TEST_CASE("a verdict during the prefill only adds tokens to feed") {
   bench.step(1, false);
   CHECK_FALSE(bench.commit(tokens_of({8, 9})).hit);
   bench.draft(3);
-  CHECK(bench.drafter.take_chain(3) == bench.plain(3));
+  CHECK(bench.drafter.take_chain(3).tokens == bench.plain(3));
 }
 
 TEST_CASE("a shared prefix is not fed again") {
@@ -128,7 +133,7 @@ TEST_CASE("a shared prefix is not fed again") {
   bench.prompt = bench.text.size();
   bench.sound();
   CHECK(bench.step(1, false).rows == 1);
-  CHECK(bench.drafter.take_chain(1) == bench.plain(1));
+  CHECK(bench.drafter.take_chain(1).tokens == bench.plain(1));
   CHECK(bench.drafter.begin(tokens_of({1, 2, 3, 9}), {}) == 3);
 }
 
@@ -165,7 +170,7 @@ TEST_CASE("a full ring gives a slot up only for a likelier branch") {
   Bench bench(model(0.0F, 64), {.context = 40, .candidates = 4, .max_nodes = 200});
   bench.begin(tokens_of({1, 2}));
   bench.draft(4);
-  bench.drafter.take_chain(4);
+  static_cast<void>(bench.drafter.take_chain(4));
   const auto held = [&bench] {
     double total = 0.0;
     for (const auto& node : bench.drafter.snapshot().nodes) {
@@ -185,7 +190,7 @@ TEST_CASE("a chain in flight is found by its verdict, however full the ring was"
   Bench bench(model(0.0F, 64), {.context = 40, .candidates = 4, .max_nodes = 200});
   bench.begin(tokens_of({1, 2}));
   bench.draft(5);
-  auto verdict = bench.drafter.take_chain(5);
+  auto verdict = bench.drafter.take_chain(5).tokens;
   while (!bench.step(8, false).exhausted) {
   }
   CHECK(bench.commit(verdict).hit);
@@ -209,8 +214,8 @@ TEST_CASE("misuse is named") {
   CHECK_THROWS_AS(drafter.apply_verdict({}), UsageError);
   CHECK_THROWS_AS(drafter.apply_verdict(tokens_of({-1})), UsageError);
   drafter.step(1, true);
-  drafter.take_chain(1);
-  CHECK_THROWS_AS(drafter.take_chain(1), UsageError);
+  CHECK_THROWS_WITH_AS(drafter.allot(std::vector<std::size_t>(101, 1)), doctest::Contains("101 depths"),
+                       UsageError);
 }
 
 namespace {
@@ -269,8 +274,11 @@ TEST_CASE("after a fault the drafter starts over and drafts as before (N1)") {
     }
     REQUIRE(drafter.check() == std::vector<std::string>{});
     if (step % 7 == 6) {
-      const auto chain = drafter.take_chain(3);
-      REQUIRE(chain == bench.plain(chain.size()));
+      const std::size_t sent = drafter.ready() - drafter.unsent();
+      std::vector<TokenId> whole = bench.plain(sent);
+      const auto chain = drafter.take_chain(3).tokens;
+      whole.insert(whole.end(), chain.begin(), chain.end());
+      REQUIRE(whole == bench.plain(whole.size()));
       bench.text.emplace_back(step % 32);
       drafter.apply_verdict({&bench.text.back(), 1});
       REQUIRE(drafter.check() == std::vector<std::string>{});
@@ -317,7 +325,7 @@ TEST_CASE("random generations equal the target's plain decoding") {
       bench.begin(std::vector<TokenId>(1 + random() % 8, TokenId{static_cast<std::int32_t>(random() % 32)}));
       while (bench.drafter.room() > 0) {
         bench.draft(1 + random() % 8);
-        const auto chain = bench.drafter.take_chain(random() % 9);
+        const auto chain = bench.drafter.take_chain(random() % 9).tokens;
         REQUIRE(chain == bench.plain(chain.size()));
         for (std::size_t step = random() % 10; step > 0; --step) {
           bench.step(1 + random() % 16, random() % 4 == 0);
@@ -347,7 +355,7 @@ TEST_CASE("recovering from a hit, after a short and a long context (tools/bench/
     std::vector<double> times;
     for (int round = 0; round < 25; ++round) {
       bench.draft(6);
-      auto verdict = bench.drafter.take_chain(6);
+      auto verdict = bench.drafter.take_chain(6).tokens;
       bench.draft(9);
       verdict.push_back(bench.plain(7).back());
       const Recovery recovery = bench.commit(verdict);

@@ -145,6 +145,12 @@ class Recovery:
     microseconds: float
 
 
+@dataclass(frozen=True)
+class Taken:
+    tokens: list[int]
+    parents: list[int]
+
+
 class FakeDrafter:
     """One chain, no branches. Keeps the contract of the native drafter, and fails a test that breaks it."""
 
@@ -156,12 +162,17 @@ class FakeDrafter:
         self.committed: list[int] = []
         self.chain: list[int] = []
         self._pending = 0
-        self._in_flight = False
+        self._sent: list[int] = []
+        self._next_number = 1
         self.steps = 0
 
     @property
     def ready(self) -> int:
         return len(self.chain)
+
+    @property
+    def unsent(self) -> int:
+        return len(self.chain) - len(self._sent)
 
     @property
     def room(self) -> int:
@@ -183,7 +194,7 @@ class FakeDrafter:
         assert 0 < len(prompt) <= self._context and not residual
         self.committed, self.chain = list(prompt), []
         self._pending = len(prompt)
-        self._in_flight = False
+        self._sent, self._next_number = [], 1
         return 0
 
     def step(self, width: int, extend: bool) -> Report:
@@ -197,17 +208,39 @@ class FakeDrafter:
             return Report(exhausted=True)
         return Report() if self._grow() else Report(exhausted=True)
 
-    def take_chain(self, length: int) -> list[int]:
-        assert not self._in_flight, "one chain at a time"
-        self._in_flight = bool(self.chain[:length])
-        return self.chain[:length]
+    def set_arm(self, arm: _core.Arm) -> None:
+        assert arm in _core.Arm
+
+    def allot(self, alternatives: Sequence[int]) -> None:
+        assert all(count >= 0 for count in alternatives)
+
+    def survey(self, most: int) -> list[float]:
+        shallow = min(len(self.chain), self.room - 1)
+        return [0.9 ** (depth + 1) for depth in range(len(self._sent), shallow)][:most]
+
+    def take(self, count: int) -> Taken:
+        return self.take_chain(len(self.survey(count)))
+
+    def take_chain(self, length: int) -> Taken:
+        tokens = self.chain[len(self._sent) :][:length]
+        numbers = list(range(self._next_number, self._next_number + len(tokens)))
+        parents = [self._sent[-1] if self._sent else 0, *numbers][: len(tokens)]
+        self._sent += numbers
+        self._next_number += len(tokens)
+        return Taken(tokens, parents)
+
+    def chain_acceptances(self, most: int) -> list[float]:
+        return [0.9] * min(most, len(self.chain))
+
+    def acceptance(self) -> float:
+        return 0.9
 
     def apply_verdict(self, tokens: list[int]) -> Recovery:
         assert 0 < len(tokens) <= self.room
-        self._in_flight = False
         hit = self._pending == 0 and len(self.chain) > len(tokens) and self.chain[: len(tokens)] == tokens
         self.committed += tokens
         self.chain = self.chain[len(tokens) :] if hit else []
+        self._sent = self._sent[len(tokens) :] if hit else []
         if not hit:
             self._pending += len(tokens)
         return Recovery(hit, len(self.chain), 1.0)

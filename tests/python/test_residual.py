@@ -86,7 +86,7 @@ def test_the_drafter_tells_what_it_drew_from() -> None:
     drafter.begin([5, 6], SAMPLED, residual=True)
     while drafter.ready < 6:
         drafter.step(1, True)
-    chain, text = drafter.take_chain(6), [5, 6]
+    chain, text = drafter.take_chain(6).tokens, [5, 6]
     for token, weight in zip(chain, drafter.chain_weights, strict=True):
         q = sampler.quantise(engine.logits(text), SAMPLED)
         assert token == drafted(q, SAMPLED.seed, len(text))

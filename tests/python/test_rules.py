@@ -127,7 +127,7 @@ def drafter() -> _core.Drafter:
 def draft(speculation: _core.Drafter, length: int) -> list[int]:
     while speculation.ready < length and not speculation.step(1, True).exhausted:
         pass
-    return speculation.take_chain(length)
+    return speculation.take_chain(length).tokens
 
 
 def test_the_drafter_obeys_the_rules_along_its_path() -> None:

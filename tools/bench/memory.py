@@ -89,7 +89,7 @@ def _fake_rounds() -> Iterator[int]:
         while drafter.room > 6:
             while drafter.ready < 5 and not drafter.step(8, True).exhausted:
                 pass
-            chain = drafter.take_chain(5)
+            chain = drafter.take_chain(5).tokens
             drafter.step(8, False)
             accepted = chain[: chance.randrange(len(chain) + 1)]
             drafter.apply_verdict([*accepted, chance.randrange(vocabulary)])

@@ -67,7 +67,7 @@ def _at_context(context: int, rounds: int) -> dict[str, Any]:
             drafter.begin(prompt, _core.SamplingRules())
         while drafter.ready < _CHAIN and not drafter.step(8, True).exhausted:
             pass
-        chain = drafter.take_chain(_CHAIN)
+        chain = drafter.take_chain(_CHAIN).tokens
         for _ in range(_LOOK_AROUND):
             drafter.step(8, False)
         token = _last_token(drafter, len(chain), foreseen=number % 2 == 0)
@@ -82,7 +82,7 @@ def _last_token(drafter: _core.Drafter, chain: int, *, foreseen: bool) -> int:
     all."""
     snapshot = drafter.snapshot()
     tip = snapshot["committed"] - 1 + chain
-    flown = [node["id"] for node in snapshot["nodes"] if node["in_flight"] and node["position"] == tip]
+    flown = [node["id"] for node in snapshot["nodes"] if node["number"] and node["position"] == tip]
     below = [node for node in snapshot["nodes"] if flown and node["parent"] == flown[-1]]
     expanded = [node["token"] for node in below if node["expanded"]]
     if foreseen and expanded:

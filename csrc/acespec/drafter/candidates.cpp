@@ -9,6 +9,12 @@
 
 namespace acespec {
 
+namespace {
+
+constexpr float kLeast = 1e-9F;  // probability of a candidate: weights stay finite
+
+}  // namespace
+
 // The tokens from below the root down to `node`.
 void Drafter::trace_path(NodeId node) {
   path_.clear();
@@ -48,15 +54,17 @@ void Drafter::grow_candidates(NodeId node, std::span<const float> logits) {
 void Drafter::grow_likeliest(NodeId node, std::span<const float> row) {
   const Position next{tree_[node].position.value() + 1};
   const std::size_t count = sampler_.rank(row, rules_, next, candidates_);
-  // Softmax of score / sharpness over the candidates; the best score is first, so nothing overflows.
-  float total = 0.0F;
   for (std::size_t rank = 0; rank < count; ++rank) {
-    total += std::exp((candidates_[rank].score - candidates_[0].score) / options_.sharpness);
+    scores_[rank] = candidates_[rank].score;
   }
+  const Calibration& calibration = records_[kind()].calibration;
+  const auto confidences = std::span(confidences_).first(count);
+  const auto priors = std::span(priors_).first(count);
+  calibration.assess(std::span(scores_).first(count), confidences, priors);
   for (std::size_t rank = 0; rank < count; ++rank) {
-    const Candidate& candidate = candidates_[rank];
-    const float log_p = (candidate.score - candidates_[0].score) / options_.sharpness - std::log(total);
-    if (!grow_child(node, candidate.token, log_p)) {
+    const Guess guess{confidences[rank], priors[rank]};
+    const float probability = calibration.probability(rank, guess.confidence, guess.prior);
+    if (!grow_child(node, candidates_[rank].token, std::log(std::max(probability, kLeast)), guess)) {
       return;
     }
   }
@@ -65,7 +73,8 @@ void Drafter::grow_likeliest(NodeId node, std::span<const float> row) {
 // The main chain goes on with the drawn token, which the target takes more often than not however unlikely it
 // is; the likeliest of the others are where the text may go instead.
 void Drafter::grow_drawn(NodeId node, std::span<const float> row) {
-  constexpr float kTaken = 0.8F;  // a guess that orders the work, and changes nothing else
+  // An estimate that orders the work: how it came about has nothing to do with which token is drawn.
+  const float taken = records_[kind()].acceptance();
   const std::span<const Candidate> likeliest =
       std::span(likeliest_).first(sampler_.likeliest(row, rules_, likeliest_));
   // Under greedy rules the likeliest token is all there is to draw.
@@ -73,7 +82,7 @@ void Drafter::grow_drawn(NodeId node, std::span<const float> row) {
   const Position next{tree_[node].position.value() + 1};
   const TokenId drawn = q.draw(stream_words(rules_.seed, Stream::kDraw, next, 0).w0);
   drawn_from_[node.index()] = std::move(q);
-  if (!grow_child(node, drawn, std::log(kTaken))) {
+  if (!grow_child(node, drawn, std::log(taken))) {
     return;
   }
   std::size_t others = 0;
@@ -88,15 +97,15 @@ void Drafter::grow_drawn(NodeId node, std::span<const float> row) {
     }
   }
   for (const Candidate& candidate : std::span(candidates_).first(others)) {
-    if (!grow_child(node, candidate.token, std::log1p(-kTaken) + candidate.log_p - std::log(mass))) {
+    if (!grow_child(node, candidate.token, std::log1p(-taken) + candidate.log_p - std::log(mass))) {
       return;
     }
   }
 }
 
 // False when the tree is full.
-bool Drafter::grow_child(NodeId node, TokenId token, float log_p) {
-  const auto child = tree_.grow(node, token, log_p);
+bool Drafter::grow_child(NodeId node, TokenId token, float log_p, const Guess& guess) {
+  const auto child = tree_.grow(node, token, log_p, guess);
   if (!child) {
     return false;
   }

@@ -61,12 +61,18 @@ Drafter::Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options)
       cache_({engine_->info().slots, engine_->info().bytes_per_slot, tree_capacity(options)}),
       tree_(tree_capacity(options)),
       bias_(engine_->info().slots, engine_->max_rows()),
-      sampler_(engine_->info().vocabulary) {
+      sampler_(engine_->info().vocabulary),
+      records_{TrackRecord(options.sharpness), TrackRecord(options.sharpness),
+               TrackRecord(options.sharpness)} {
   const std::size_t rows = engine_->max_rows();
   committed_.reserve(limit_);
   context_slots_.reserve(limit_);
-  in_flight_.reserve(tree_.capacity());
+  in_flight_.reserve(limit_);
+  alternatives_.reserve(limit_);
   chosen_.reserve(rows);
+  openings_.reserve(tree_.capacity());
+  sendable_.reserve(tree_.capacity());
+  picked_.reserve(tree_.capacity());
   batch_.reserve(rows);
   tokens_.reserve(rows);
   positions_.reserve(rows);
@@ -74,6 +80,9 @@ Drafter::Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options)
   all_rows_.resize(rows);
   std::iota(all_rows_.begin(), all_rows_.end(), 0U);
   candidates_.resize(options_.candidates);
+  scores_.resize(options_.candidates);
+  confidences_.resize(options_.candidates);
+  priors_.resize(options_.candidates);
   path_.reserve(limit_);
 }
 
@@ -116,6 +125,7 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
   shaper_ = std::move(shaper);
   mask_ = nullptr;
   residual_ = residual;
+  next_number_ = 1;
   if (residual_) {
     drawn_from_.resize(tree_.capacity());
     likeliest_.resize(std::min(sampler_.vocabulary(), QuantisedDistribution::kMostTokens));
@@ -205,11 +215,6 @@ void Drafter::abandon() {
 
 std::size_t Drafter::held() const noexcept {
   return cache_.ring().evictable() + cache_.ring().pinned() - context_slots_.size();
-}
-
-std::size_t Drafter::ready() const {
-  const Exclusive::Scope scope(busy_, "this drafter");
-  return tree_.chain_length();
 }
 
 }  // namespace acespec

@@ -1,6 +1,7 @@
 // The edge's speculation: one object that joins tree, cache, engine and sampling.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "acespec/base/ids.h"
 #include "acespec/cache/state_cache.h"
 #include "acespec/drafter/reports.h"
+#include "acespec/drafter/track_record.h"
 #include "acespec/engine/engine.h"
 #include "acespec/sampling/residual.h"
 #include "acespec/sampling/sampler.h"
@@ -28,10 +30,16 @@ namespace acespec {
 /// valid until the next call, or nothing when all is allowed.
 using MaskSource = std::function<std::span<const std::uint32_t>(std::span<const TokenId> path)>;
 
-/// Life of a request: begin(), then step() while waiting, take_chain() to send, apply_verdict() for what came
-/// back.
+/// Life of a request: begin(), then step() while waiting, take() or take_chain() to send, apply_verdict() for
+/// what came back. Several drafts may be in flight.
 ///
-/// Invariants: every committed token but the pending tail has one pinned slot; every expanded node below the
+/// Nodes given away are numbered from 1 on in each request, in the order given; 0 is the root, the last
+/// committed token. A sent node stays sent, with its number, while it lives: through verdicts that it
+/// descends from, and as the target's mirror of the tree keeps it. The tree can lose it otherwise only by a
+/// fault.
+///
+/// Invariants: the parent of a sent node is the root or sent before it; a sent node that is expanded is
+/// pinned; every committed token but the pending tail has one pinned slot; every expanded node below the
 /// root has one slot and one path link; an ancestor is used at least as recently as its descendants, so
 /// eviction takes leaves. apply_verdict() does one lookup a token and drops what no longer descends: its cost
 /// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction;
@@ -64,12 +72,38 @@ class Drafter {
   /// tokens anew.
   StepReport step(std::size_t width, bool extend);
 
-  /// Drafted tokens on the main chain from the root.
-  [[nodiscard]] std::size_t ready() const;
+  /// Which nodes step() expands from now on, in this request and later ones; kMeasured at first.
+  void set_arm(Arm arm);
+  /// For Arm::kAllotted: at depth i of the main chain (0: the children of the root) the first
+  /// `alternatives[i]` siblings of the chain's child may be expanded, and what follows them by first
+  /// children; those with the shortest continuation first. Depths count from the root of the moment, verdict
+  /// or none. Throws UsageError when there are more depths than positions in the context.
+  void allot(std::span<const std::size_t> alternatives);
 
-  /// The first `length` tokens of the main chain (fewer if fewer are ready); their state is pinned until the
-  /// next verdict, which must have come before a second chain is taken (UsageError).
-  std::vector<TokenId> take_chain(std::size_t length);
+  /// Drafted tokens on the main chain from the root, sent or not.
+  [[nodiscard]] std::size_t ready() const;
+  /// Those of them that take_chain() can still give.
+  [[nodiscard]] std::size_t unsent() const;
+
+  /// Weights (probability that the target's text runs through a node, from the root) of the nodes that
+  /// take(most) would give, greatest first. O(tree).
+  [[nodiscard]] std::vector<float> survey(std::size_t most);
+  /// The `count` unsent nodes of greatest weight (fewer if fewer there are), expanded or not, whose parents
+  /// are the root, sent, or among them. Left out is what a verdict would leave no position behind, and what
+  /// would be numbered more than 255 above its parent. Residual mode sends chains: UsageError, and survey()
+  /// finds nothing.
+  Taken take(std::size_t count);
+  /// The next `length` tokens of the main chain below those sent; fewer if fewer are ready, none when the
+  /// first would be numbered more than 255 above its parent. Residual mode has one chain in flight:
+  /// UsageError when its verdict has not come.
+  Taken take_chain(std::size_t length);
+
+  /// Probability that the target takes each of the first `most` nodes of the main chain, given that it took
+  /// the one above.
+  [[nodiscard]] std::vector<float> chain_acceptances(std::size_t most) const;
+  /// Share of first candidates that the target took, recent ones counting more, over requests of this one's
+  /// kind: greedy, sampled, in residual mode; 0.8 before anything is known.
+  [[nodiscard]] float acceptance() const;
 
   /// Residual mode: the weight less 1 of each token of the chain in flight, in the distribution that it was
   /// drawn from.
@@ -81,7 +115,8 @@ class Drafter {
   /// when the row leads to a token outside the vocabulary.
   [[nodiscard]] std::optional<TokenId> resample(std::size_t depth, const SparseRow& row) const;
 
-  /// Commits `tokens`: the accepted ones and the correction or bonus, in order.
+  /// Commits `tokens`: the accepted ones and the correction or bonus, in order; learns from them how well the
+  /// drafter foretells the target. Whatever descends from them stays, sent or not.
   /// Throws UsageError when they are none, do not fit the context, or lie outside the vocabulary.
   Recovery apply_verdict(std::span<const TokenId> tokens);
 
@@ -97,15 +132,36 @@ class Drafter {
     NodeId node;
     KvSlot slot;
   };
+  struct Opening {
+    NodeId node;
+    std::size_t continuation;
+  };
+  struct Pick {
+    NodeId node;
+    std::uint32_t parent;  // its number
+  };
+  enum Kind : std::size_t { kGreedy, kSampled, kResidual, kKinds };
 
   StepReport feed();
   StepReport expand(std::size_t width, bool extend);
+  [[nodiscard]] bool expandable(NodeId node) const;
   void choose(std::size_t width, bool extend);
+  void choose_likeliest(std::size_t width);
+  void choose_opened(std::size_t width);
+  void open_line(NodeId node, std::size_t continuation);
   void reserve(bool extend);
   void grow_candidates(NodeId node, std::span<const float> logits);
   void grow_likeliest(NodeId node, std::span<const float> row);
   void grow_drawn(NodeId node, std::span<const float> row);
-  bool grow_child(NodeId node, TokenId token, float log_p);
+  bool grow_child(NodeId node, TokenId token, float log_p, const Guess& guess = {});
+  void pick(std::size_t most);
+  void give(NodeId node, Taken& taken);
+  [[nodiscard]] NodeId last_sent() const;
+  void learn(NodeId parent, TokenId committed);
+  void recall_chain();
+  [[nodiscard]] Kind kind() const noexcept {
+    return residual_ ? kResidual : rules_.greedy() ? kGreedy : kSampled;
+  }
   void trace_path(NodeId node);
   std::span<const float> shaped(NodeId node, std::span<const float> logits);
   void touch_ancestors(NodeId node);
@@ -138,18 +194,30 @@ class Drafter {
 
   std::vector<TokenId> committed_;
   std::vector<KvSlot> context_slots_;  // of the first committed tokens, in order
-  std::vector<NodeId> in_flight_;
+  std::vector<NodeId> in_flight_;      // residual mode: the chain whose verdict is to come
+  std::uint32_t next_number_ = 1;
+  std::array<TrackRecord, kKinds> records_;
+  Arm arm_ = Arm::kMeasured;
+  std::vector<std::size_t> alternatives_;
 
   // Scratch of one step.
   std::vector<NodeId> chosen_;
+  std::vector<Opening> openings_;
   std::vector<Row> batch_;
   std::vector<TokenId> tokens_;
   std::vector<Position> positions_;
   std::vector<KvSlot> slots_;
   std::vector<std::uint32_t> all_rows_;
   std::vector<Candidate> candidates_;
+  std::vector<float> scores_;  // of the candidates, as are the next two
+  std::vector<float> confidences_;
+  std::vector<float> priors_;
   std::vector<Candidate> likeliest_;  // residual mode
   std::vector<TokenId> path_;
+
+  // Scratch of one survey.
+  std::vector<Pick> sendable_;
+  std::vector<Pick> picked_;
 };
 
 }  // namespace acespec

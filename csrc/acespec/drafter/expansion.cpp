@@ -1,4 +1,4 @@
-// Growing the tree: which nodes, in which slots, and one forward.
+// Growing the tree: slots for the chosen nodes, and one forward.
 #include <algorithm>
 #include <string>
 
@@ -6,28 +6,6 @@
 #include "acespec/drafter/drafter.h"
 
 namespace acespec {
-
-void Drafter::choose(std::size_t width, bool extend) {
-  const Position limit{static_cast<std::int32_t>(limit_)};
-  chosen_.clear();
-  if (extend) {
-    const NodeId tip = tree_.chain_tip();
-    if (tree_[tip].slot || tree_[tip].sealed || tree_[tip].position >= limit) {
-      return;
-    }
-    chosen_.push_back(tip);
-  }
-  const std::size_t taken = chosen_.size();
-  chosen_.resize(width);
-  const std::size_t found = tree_.frontier(std::span(chosen_).subspan(taken), options_.floor, limit);
-  chosen_.resize(taken + found);
-  if (extend) {
-    const auto twice = std::find(chosen_.begin() + 1, chosen_.end(), chosen_.front());
-    if (twice != chosen_.end()) {
-      chosen_.erase(twice);
-    }
-  }
-}
 
 // Whether a slot is free for `node`, after an eviction if need be: a branch makes room only for a likelier
 // one, or for the main chain when `insist`. Likelier ones replacing others, the tree only gets better, and
@@ -63,7 +41,7 @@ void Drafter::reserve(bool extend) {
       continue;
     }
     if (!make_room(node, extend && node == chosen_.front())) {
-      break;
+      continue;  // a heavier one may follow: only the measured arm chooses by weight alone
     }
     if (tree_[node].live) {
       const KvSlot slot = *cache_.acquire(node);
@@ -108,8 +86,8 @@ StepReport Drafter::expand(std::size_t width, bool extend) {
     const auto [node, slot] = batch_[row];
     grow_candidates(node, logits.subspan(row * columns, columns));
     tree_.expand(node, slot);
-    // A node in flight stays pinned: its verdict must find it.
-    if (std::ranges::find(in_flight_, node) == in_flight_.end()) {
+    // A node that was sent stays pinned: its verdict must find it.
+    if (tree_[node].number == 0) {
       cache_.unpin(slot);
     }
     touch_ancestors(node);

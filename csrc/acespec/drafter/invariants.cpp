@@ -12,9 +12,8 @@ DrafterSnapshot Drafter::snapshot() const {
   result.pending = pending();
   for (const NodeId id : tree_.live()) {
     const TokenTree::Node& node = tree_[id];
-    result.nodes.push_back({id, node.parent, node.token, node.position, node.log_weight,
-                            node.slot.has_value(),
-                            std::find(in_flight_.begin(), in_flight_.end(), id) != in_flight_.end()});
+    result.nodes.push_back(
+        {id, node.parent, node.token, node.position, node.log_weight, node.slot.has_value(), node.number});
   }
   const auto root = std::ranges::find(result.nodes, tree_.root(), &DrafterSnapshot::Node::id);
   std::iter_swap(result.nodes.begin(), root);
@@ -35,6 +34,13 @@ std::vector<std::string> Drafter::check() const {
   }
 
   std::size_t owned = 0;
+  std::vector<std::uint32_t> numbers;
+  NodeId chained = tree_.root();
+  for (const NodeId id : in_flight_) {
+    expect(residual_ && tree_[id].live && tree_[id].parent == chained && tree_[id].number != 0,
+           "the chain in flight is none, or not sent");
+    chained = id;
+  }
   const std::vector<KvSlot> order = cache_.ring().eviction_order();
   const auto age = [&order](KvSlot slot) {  // larger: used more recently; pinned: never evicted
     const auto at = std::ranges::find(order, slot);
@@ -54,6 +60,7 @@ std::vector<std::string> Drafter::check() const {
       expect(node.position.index() + 1 == committed_.size(),
              name + ": the root is not the last committed token");
       expect(node.token == committed_.back(), name + ": the root holds another token than was committed");
+      expect(node.number == 0, name + ": the root has a number");
       continue;
     }
     const TokenTree::Node& parent = tree_[node.parent];
@@ -63,14 +70,24 @@ std::vector<std::string> Drafter::check() const {
     expect(node.log_weight <= parent.log_weight, name + " is likelier than its parent");
     expect(cache_.find(node.parent, node.token) == id, name + " is not found by its path");
     expect(!node.sealed || !node.first_child, name + " is sealed and has children");
+    if (node.number != 0) {
+      numbers.push_back(node.number);
+      expect(node.number < next_number_, name + " has a number that was not given yet");
+      expect(node.parent == tree_.root() || (parent.number != 0 && parent.number < node.number),
+             name + " was sent before its parent");
+    }
     if (node.slot) {
       ++owned;
+      expect((cache_.ring().state(*node.slot) == SlotState::kPinned) == (node.number != 0),
+             name + " is to be pinned iff it is sent");
       expect(cache_.ring().owner(*node.slot) == id, name + " does not own its slot");
       expect(!cache_.holds_context(*node.slot), name + " holds a committed token's slot");
       expect(node.parent == tree_.root() || age(*parent.slot) >= age(*node.slot),
              name + " was used more recently than its parent");
     }
   }
+  std::ranges::sort(numbers);
+  expect(std::ranges::adjacent_find(numbers) == numbers.end(), "two nodes have one number");
   expect(owned + context_slots_.size() == cache_.ring().evictable() + cache_.ring().pinned(),
          "a slot in use belongs to nobody");
   return faults;

@@ -1,7 +1,8 @@
-// What a drafter is told at construction, and what it tells: plain values.
+// What a drafter is told, and what it tells: plain values.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "acespec/base/ids.h"
@@ -18,6 +19,20 @@ struct DrafterOptions {
   /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
   float sharpness = 0.7F;
   float floor = -9.0F;  ///< log-probability under which a branch is not worth a forward
+};
+
+/// Which nodes a step may expand: the arms of the ablation in AceSpec (arXiv:2609.02514).
+enum class Arm : std::uint8_t {
+  kMeasured,  ///< the likeliest, wherever they hang
+  kSingle,    ///< the main chain alone
+  kAllotted,  ///< the main chain and as many alternatives at each depth as Drafter::allot() says
+  kNone,      ///< none, but the tip of the main chain for a step that extends it
+};
+
+/// Nodes given away to be sent, numbered on from those given before, parents before their children.
+struct Taken {
+  std::vector<TokenId> tokens;
+  std::vector<std::uint32_t> parents;  ///< numbers of their parents; 0: the root
 };
 
 /// What one step did.
@@ -44,7 +59,7 @@ struct DrafterSnapshot {
     Position position;
     float log_weight = 0.0F;
     bool expanded = false;
-    bool in_flight = false;
+    std::uint32_t number = 0;  ///< 0: the root, or not sent
   };
   CacheSnapshot cache;
   std::vector<Node> nodes;  ///< the root first

@@ -42,7 +42,7 @@ NodeId TokenTree::reset(TokenId token, Position position) {
   return root_;
 }
 
-std::optional<NodeId> TokenTree::grow(NodeId parent, TokenId token, float log_p) {
+std::optional<NodeId> TokenTree::grow(NodeId parent, TokenId token, float log_p, const Guess& guess) {
   if (vacant_.empty()) {
     return std::nullopt;
   }
@@ -54,6 +54,7 @@ std::optional<NodeId> TokenTree::grow(NodeId parent, TokenId token, float log_p)
   child.position = Position{above.position.value() + 1};
   child.log_weight = above.log_weight + std::min(log_p, 0.0F);
   child.depth = above.depth + 1;
+  child.guess = guess;
   if (above.last_child) {
     cells_[above.last_child->index()].next_sibling = node;
   } else {
@@ -119,6 +120,7 @@ void TokenTree::reroot(NodeId node, const std::function<void(NodeId)>& on_drop) 
     root_ = kept;
     cells_[kept.index()].parent = kept;
   }
+  set_number(root_, 0);
 }
 
 std::size_t TokenTree::chain_length() const {

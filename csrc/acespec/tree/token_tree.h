@@ -12,6 +12,12 @@
 
 namespace acespec {
 
+/// What the drafter thought of a candidate when it grew it, before verdicts are taken into account.
+struct Guess {
+  float confidence = 0.0F;  ///< its probability among the candidates of its parent
+  float prior = 0.0F;       ///< the estimate made of that, as Calibration takes it
+};
+
 /// A tree of candidate tokens below the last committed token. A node is *expanded* once its keys and values
 /// sit in a KV slot; only expanded nodes have children, kept in the order in which they were grown (likeliest
 /// first).
@@ -32,7 +38,9 @@ class TokenTree {
     std::optional<NodeId> first_child;
     std::optional<NodeId> last_child;
     std::optional<NodeId> next_sibling;
-    bool sealed = false;  ///< nothing may follow it: never in the frontier, never with children
+    Guess guess;
+    std::uint32_t number = 0;  ///< by which the target knows it; 0: the root, or not sent
+    bool sealed = false;       ///< nothing may follow it: never in the frontier, never with children
     bool live = false;
   };
 
@@ -43,15 +51,17 @@ class TokenTree {
   NodeId reset(TokenId token, Position position);
   /// A new last child; `log_p` <= 0 is its estimated log-probability given the parent. nullopt when the pool
   /// is full.
-  std::optional<NodeId> grow(NodeId parent, TokenId token, float log_p);
+  std::optional<NodeId> grow(NodeId parent, TokenId token, float log_p, const Guess& guess = {});
   /// Marks a node as expanded, its keys and values being in `slot`. The root's slot belongs to the context.
   void expand(NodeId node, KvSlot slot) { cells_[node.index()].slot = slot; }
   /// Nothing may follow a node, which has no children.
   void seal(NodeId node) { cells_[node.index()].sealed = true; }
+  /// The node is sent under `number`, from 1; 0 takes that back.
+  void set_number(NodeId node, std::uint32_t number) { cells_[node.index()].number = number; }
   /// The node lost its slot: it is a mere candidate again, and what was below it is gone.
   void collapse(NodeId node, const std::function<void(NodeId)>& on_drop);
-  /// Makes `node` the root. `on_drop` is called once for every node that does not descend from it, while it
-  /// can still be read; a parent is dropped after its children.
+  /// Makes `node` the root, which has no number. `on_drop` is called once for every node that does not
+  /// descend from it, while it can still be read; a parent is dropped after its children.
   void reroot(NodeId node, const std::function<void(NodeId)>& on_drop);
 
   [[nodiscard]] const Node& operator[](NodeId node) const { return cells_[node.index()]; }

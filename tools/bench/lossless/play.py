@@ -127,7 +127,7 @@ class Table:
                 grammar.commit(event.tokens + drawn)
             while self._drafter.ready < draft_length and not self._drafter.step(1, True).exhausted:
                 pass
-            chain = self._drafter.take_chain(draft_length)
+            chain = self._drafter.take_chain(draft_length).tokens
             event = self._ask(
                 self._edge.draft(
                     chain,

@@ -1,4 +1,4 @@
-// The chain that is sent, and what its verdict leaves of the tree.
+// What a verdict leaves of the tree, what it teaches, and residual mode's draw where it rejects.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -38,24 +38,6 @@ void Drafter::drop_tree() {
   in_flight_.clear();
 }
 
-std::vector<TokenId> Drafter::take_chain(std::size_t length) {
-  const Exclusive::Scope scope(busy_, "this drafter");
-  if (!in_flight_.empty()) {
-    throw UsageError("a chain is in flight; apply its verdict before taking another");
-  }
-  std::vector<TokenId> tokens;
-  NodeId at = tree_.root();
-  while (tokens.size() < length && tree_[at].first_child) {
-    at = *tree_[at].first_child;
-    tokens.push_back(tree_[at].token);
-    in_flight_.push_back(at);
-    if (tree_[at].slot) {
-      cache_.pin(*tree_[at].slot);
-    }
-  }
-  return tokens;
-}
-
 std::vector<std::uint16_t> Drafter::chain_weights() const {
   const Exclusive::Scope scope(busy_, "this drafter");
   std::vector<std::uint16_t> weights;
@@ -84,6 +66,38 @@ std::optional<TokenId> Drafter::resample(std::size_t depth, const SparseRow& row
   return token;
 }
 
+// Whether the target took a candidate is known wherever its text ran through the parent.
+void Drafter::learn(NodeId parent, TokenId committed) {
+  TrackRecord& record = records_[kind()];
+  std::size_t rank = 0;
+  for (auto at = tree_[parent].first_child; at; at = tree_[*at].next_sibling) {
+    const TokenTree::Node& candidate = tree_[*at];
+    const bool taken = candidate.token == committed;
+    if (rank == 0) {
+      record.observe_first(taken);
+    }
+    if (!residual_) {
+      record.calibration.observe(rank, candidate.guess.confidence, candidate.guess.prior, taken);
+    }
+    ++rank;
+  }
+}
+
+// Residual mode has one chain in flight, which its verdict answers: what of it lives on was never sent.
+// Deepest first keeps ancestors more recent.
+void Drafter::recall_chain() {
+  for (std::size_t index = in_flight_.size(); index-- > 0;) {
+    const NodeId node = in_flight_[index];
+    if (tree_[node].live && tree_[node].number != 0) {
+      tree_.set_number(node, 0);
+      if (tree_[node].slot) {
+        cache_.unpin(*tree_[node].slot);
+      }
+    }
+  }
+  in_flight_.clear();
+}
+
 Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
   const Exclusive::Scope scope(busy_, "this drafter");
   const auto start = std::chrono::steady_clock::now();
@@ -106,6 +120,9 @@ Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
   bool inside = pending() == 0;
   for (const TokenId token : tokens) {
     committed_.push_back(token);
+    if (inside) {
+      learn(at, token);
+    }
     const auto child = inside ? cache_.find(at, token) : std::nullopt;
     inside = child && tree_[*child].slot;
     if (inside) {
@@ -120,17 +137,7 @@ Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
   recovery.hit = inside;
   if (inside) {
     tree_.reroot(at, [this](NodeId node) { forget(node); });
-    // A verdict for an older base can leave part of the chain alive. Deepest first keeps ancestors more
-    // recent.
-    for (std::size_t index = in_flight_.size(); index-- > 0;) {
-      const NodeId node = in_flight_[index];
-      const auto slot = tree_[node].slot;
-      if (tree_[node].live && slot && !cache_.holds_context(*slot) &&
-          cache_.ring().state(*slot) == SlotState::kPinned) {
-        cache_.unpin(*slot);
-      }
-    }
-    in_flight_.clear();
+    recall_chain();
   } else {
     drop_tree();
     tree_.reset(committed_.back(), Position{static_cast<std::int32_t>(committed_.size() - 1)});
