@@ -11,6 +11,7 @@ from typing import Final
 from acespec_edge import _core
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.request import Request
+from acespec_edge.round_trip import RoundTrip
 from acespec_edge.session import EdgeSession
 from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
@@ -44,6 +45,7 @@ class Channel:
         self._session = session
         self._timeout = timeout
         self._prefill = 0.0
+        self._round_trip = RoundTrip()
 
     @property
     def idle(self) -> bool:
@@ -157,5 +159,8 @@ class Channel:
     def _committed(self, event: Committed | Welcomed) -> Committed:
         if isinstance(event, Committed):
             self._prefill = 0.0
+            if event.round_trip is not None:
+                self._round_trip.measured(event.round_trip, rough=event.rough)
+                self._session.counters.rtt = self._round_trip.seconds or 0.0
             return event
         raise PeerError("the cloud welcomed this session twice")
