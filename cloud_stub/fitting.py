@@ -1,14 +1,9 @@
-"""What of a draft can be verified, given all that was committed since it was sent."""
+"""Whether a draft goes with the state of its request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
-from acespec_edge.protocol import ROOT, depths, match
-from cloud_stub.judge import Terms
-from cloud_stub.pending import Attempt, PendingDraft
 
 
 def check_mode(draft: _core.Draft, mode: _core.Mode) -> None:
@@ -27,39 +22,20 @@ def check_mode(draft: _core.Draft, mode: _core.Mode) -> None:
         raise UsageError("Draft.q, resampled and more_tail: the request is not in residual mode")
 
 
-def fitted(draft: PendingDraft, committed: Sequence[int], terms: Terms, *, rejected: bool) -> Attempt | None:
-    """What is left of the draft and may still be committed: a node too deep for the end is not verified.
+def fits(draft: _core.Draft, committed: int, *, rejected: bool, at_work: bool, held: int) -> bool:
+    """Whether a draft can be taken in; if not it is too late, and dropped. Always True in coupled mode.
 
-    None: it is dropped. ``rejected``: the edge has to draw the next token before anything can follow. Raises
-    UsageError for a draft that says so, or does not, against what is the case.
+    ``committed``: length. ``rejected``: the edge has to draw the next token before anything can follow.
+    ``at_work``: the draft before has no verdict yet. ``held``: nodes that wait or are being verified. Raises
+    UsageError for a draft on the present length that answers a rejection or not against what is the case, and
+    for a second one before the verdict of the first.
     """
-    answers = draft.resampled is not None or draft.more_tail
-    if rejected != answers or (rejected and draft.base != len(committed)):
-        if draft.base < len(committed):
-            return None
+    answers = draft.resampled >= 0 or draft.more_tail
+    if rejected != answers or (rejected and draft.base != committed):
+        if draft.base < committed:
+            return False
         what = "has to" if rejected else "must not"
-        raise UsageError(f"Draft.resampled: the edge {what} draw the token at position {len(committed)}")
-    length = len(committed)
-    finish = _core.Finish.none
-    since: Sequence[int] = committed[draft.base :]
-    if draft.resampled is not None:
-        length += 1
-        finish = terms.finish(draft.resampled, length)
-    left = match(since, draft.tokens, draft.parents)
-    if left is None:
-        return None
-    deepest = terms.end - length - 1
-    kept = [node for node, depth in enumerate(depths(left.parents)) if depth <= deepest]
-    renumbered = {ROOT: ROOT} | {node: index for index, node in enumerate(kept)}
-    nodes = [left.nodes[node] for node in kept]
-    return Attempt(
-        round=draft.round,
-        first_node=draft.first_node,
-        tokens=[left.tokens[node] for node in kept],
-        parents=[renumbered[left.parents[node]] for node in kept],
-        nodes=nodes,
-        weights=[draft.weights[node] for node in nodes] if draft.weights else [],
-        resampled=draft.resampled,
-        more_tail=draft.more_tail,
-        finish=finish,
-    )
+        raise UsageError(f"Draft.resampled: the edge {what} draw the token at position {committed}")
+    if (answers and at_work) or (draft.q and held > 0):
+        raise UsageError("Draft: residual mode takes one draft at a time, and the last has no verdict yet")
+    return True

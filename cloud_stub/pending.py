@@ -1,4 +1,4 @@
-"""A draft on its way through a session: as it arrived, and as it is verified."""
+"""What of a request's drafts waits for the model, and what the model is given of it."""
 
 from __future__ import annotations
 
@@ -9,40 +9,29 @@ from acespec_edge._core import Finish
 
 @dataclass(frozen=True, slots=True)
 class PendingDraft:
-    """A draft that waits for the work before it. ``arrived``: monotonic seconds.
-
-    Residual mode: ``weights`` of its tokens, the token ``resampled``, and whether it asks for ``more_tail``.
+    """A draft that came while the model was at work. ``round``: not wrapped; ``asks``: the committed length
+    at which it wants a plain step, of a draft without nodes.
     """
 
     round: int
-    base: int
-    first_node: int
-    tokens: list[int]
-    parents: list[int]
-    arrived: float
-    weights: list[int] = field(default_factory=list)
-    resampled: int | None = None
-    more_tail: bool = False
+    asks: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The part of a draft that is being verified; without nodes it is a plain step.
+    """What is being verified: all nodes below the last committed token, none for a plain step. ``round``:
+    of the newest draft received when it began, not wrapped.
 
-    ``nodes[i]``: index in the draft as sent of the node that is verified as node ``i``. ``finish``: when the
-    token ``resampled`` has ended the request already. The rest as of ``PendingDraft``.
+    ``nodes``: their numbers on the wire; ``parents``: indices. Residual mode: ``weights`` of the tokens, the
+    token ``resampled``, whether only ``more_tail`` is asked for, and ``finish``: when ``resampled`` has ended
+    the request already.
     """
 
     round: int
-    first_node: int
-    tokens: list[int]
-    parents: list[int]
     nodes: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     resampled: int | None = None
     more_tail: bool = False
     finish: Finish = Finish.none
-
-    def wire_number(self, node: int) -> int:
-        """What the wire calls verified node ``node``."""
-        return self.first_node + self.nodes[node]

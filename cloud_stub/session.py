@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from acespec_edge import _core
-from acespec_edge.errors import UsageError
-from acespec_edge.protocol import is_newer, parents_from_offsets
+from acespec_edge.errors import PeerError, UsageError
+from acespec_edge.protocol import round_after, wire_round
 from cloud_stub.actions import Action, HangUp, Message, MoreTail, Release, Send, Start, Verify
-from cloud_stub.fitting import check_mode, fitted
-from cloud_stub.judge import Ruling, Terms
-from cloud_stub.pending import Attempt, PendingDraft
+from cloud_stub.judge import Ruling
+from cloud_stub.pending import Attempt
+from cloud_stub.request import Bounds, Request
 from cloud_stub.target import Target
 
 _Finish = _core.Finish
@@ -33,25 +32,6 @@ class Phase(enum.Enum):
     CLOSED = "closed"
 
 
-@dataclass(slots=True)
-class _Request:
-    """A running request. ``attempt``: the work in progress, if any. ``last_round``: of the newest draft
-    received; ``answered_round``: of the newest one answered, which is what verdicts that answer none
-    repeat. ``rejected``: in residual mode the edge has to draw the next token.
-    """
-
-    number: int
-    ticket: int
-    terms: Terms
-    committed: list[int]
-    free_run: bool
-    last_round: int = 0
-    answered_round: int = 0
-    waiting: list[PendingDraft] = field(default_factory=list)
-    attempt: Attempt | None = None
-    rejected: bool = False
-
-
 class Session:
     """Not thread-safe. Every method returns the actions to carry out, in order; time is in monotonic
     seconds.
@@ -63,7 +43,7 @@ class Session:
         self._target = target
         self._key = session_key
         self._deadline = now + target.handshake_timeout
-        self._request: _Request | None = None
+        self._request: Request | None = None
         self._tickets = 0
 
     @property
@@ -94,15 +74,15 @@ class Session:
         self._touch(now)
         attempt, request.attempt = request.attempt, None
         base = len(request.committed)
-        request.answered_round = attempt.round
-        request.committed += [attempt.tokens[node] for node in ruling.path]
-        request.committed += ruling.tokens
-        request.rejected = ruling.rejection is not None
+        request.answered = attempt.round
+        request.commit([*(attempt.tokens[node] for node in ruling.path), *ruling.tokens])
+        if ruling.rejection is not None:
+            request.reject()
         verdict = _core.Verdict(
             request=request.number,
-            round=attempt.round,
+            round=wire_round(attempt.round),
             base=base,
-            accepted_node=attempt.wire_number(ruling.path[-1]) if ruling.path else 0,
+            accepted_node=attempt.nodes[ruling.path[-1]] if ruling.path else 0,
             tokens=ruling.tokens,
             finish=ruling.finish,
             queue_us=queue_us,
@@ -182,47 +162,27 @@ class Session:
         except UsageError as error:
             return [self._fault(message.request, _FaultCode.request, str(error))]
         self._tickets += 1
-        request = _Request(message.request, self._tickets, terms, list(prompt), message.free_run)
-        request.attempt = Attempt(0, 1, [], [])
+        bounds = Bounds(self._target.max_nodes, self._target.max_waiting)
+        request = Request(message.request, self._tickets, terms, bounds, list(prompt), message.free_run)
         self._request = request
         return [Start(request.ticket, prompt, terms, now)]
 
     def _draft(self, draft: _core.Draft, now: float) -> list[Action]:
         request = self._request
-        if (
-            request is None
-            or draft.request != request.number
-            or not is_newer(draft.round, request.last_round)
-        ):
+        if request is None or draft.request != request.number:
             return []
-        committed, prompt = len(request.committed), request.terms.prompt_length
-        if not prompt <= draft.base <= committed:
-            return self.refuse(f"Draft.base is {draft.base}: {prompt} to {committed} tokens are committed")
+        round = round_after(request.newest, draft.round)
+        if round is None:
+            return []
         try:
-            parents = parents_from_offsets(len(draft.tokens), draft.parent_offsets)
             self._target.check_tokens("Draft.tokens", draft.tokens)
-            check_mode(draft, request.terms.mode)
             if draft.resampled >= 0:
                 self._target.check_tokens("Draft.resampled", [draft.resampled])
-        except (UsageError, ValueError) as error:
+            request.take(draft, round, now)
+        except PeerError as error:
+            return self.refuse(str(error))
+        except UsageError as error:
             return [self._fault(request.number, _FaultCode.request, str(error)), *self._end_request()]
-        if len(request.waiting) >= self._target.max_waiting:
-            return self.refuse(f"more than {self._target.max_waiting} drafts are waiting for a verdict")
-        request.last_round = draft.round
-        request.free_run = draft.free_run
-        request.waiting.append(
-            PendingDraft(
-                round=draft.round,
-                base=draft.base,
-                first_node=draft.first_node,
-                tokens=list(draft.tokens),
-                parents=parents,
-                arrived=now,
-                weights=[weight + 1 for weight in draft.q],
-                resampled=draft.resampled if draft.resampled >= 0 else None,
-                more_tail=draft.more_tail,
-            )
-        )
         return self._go_on(request, now)
 
     def _cancel(self, message: _core.Cancel, now: float) -> list[Action]:
@@ -231,7 +191,7 @@ class Session:
             return []
         verdict = _core.Verdict(
             request=request.number,
-            round=request.answered_round,
+            round=wire_round(request.answered),
             base=len(request.committed),
             accepted_node=0,
             tokens=[],
@@ -245,32 +205,16 @@ class Session:
 
     # Work.
 
-    def _go_on(self, request: _Request, now: float) -> list[Action]:
+    def _go_on(self, request: Request, now: float) -> list[Action]:
         """Starts the next piece of work, if there is any and none runs."""
-        if request.attempt is not None:
-            return []
-        while request.waiting:
-            draft = request.waiting.pop(0)
-            try:
-                attempt = fitted(draft, request.committed, request.terms, rejected=request.rejected)
-            except UsageError as error:
-                return [
-                    self._fault(request.number, _FaultCode.request, str(error)),
-                    *self._end_request(),
-                ]
-            if attempt is not None:
-                return [self._verify(request, attempt, draft.arrived)]
-            self.dropped_drafts += 1
-        if request.free_run and not request.rejected:
-            return [self._verify(request, Attempt(request.answered_round, 1, [], []), now)]
-        return []
+        work = request.next_work(now)
+        self.dropped_drafts += request.dropped
+        request.dropped = 0
+        return [] if work is None else [self._verify(request, *work)]
 
-    def _verify(self, request: _Request, attempt: Attempt, arrived: float) -> Verify | MoreTail:
-        request.attempt = attempt
+    def _verify(self, request: Request, attempt: Attempt, arrived: float) -> Verify | MoreTail:
         if attempt.more_tail:
             return MoreTail(request.ticket, arrived)
-        if attempt.resampled is not None:
-            request.committed.append(attempt.resampled)
         committed = request.committed
         return Verify(
             ticket=request.ticket,

@@ -132,6 +132,14 @@ void bind_drafter(py::module_& m) {
           "allot",
           [](Drafter& self, const std::vector<std::size_t>& alternatives) { self.allot(alternatives); },
           py::arg("alternatives"))
+      .def("frontier", &Drafter::frontier, py::arg("most"))
+      .def(
+          "prospect",
+          [](Drafter& self, std::size_t count) {
+            const Prospect prospect = self.prospect(count);
+            return std::pair(prospect.accepted, prospect.fits);
+          },
+          py::arg("count"))
       .def("survey", &Drafter::survey, py::arg("most"))
       .def("take", &Drafter::take, py::arg("count"))
       .def("take_chain", &Drafter::take_chain, py::arg("length"))
@@ -151,6 +159,7 @@ void bind_drafter(py::module_& m) {
       .def_property_readonly("ready", &Drafter::ready)
       .def_property_readonly("unsent", &Drafter::unsent)
       .def_property_readonly("committed", &Drafter::committed)
+      .def_property_readonly("pending", &Drafter::pending)
       .def_property_readonly("room", &Drafter::room)
       .def("snapshot", [](const Drafter& self) { return to_dict(self.snapshot()); })
       .def("check", &Drafter::check);

@@ -811,6 +811,14 @@ class Drafter:
     def survey(self, most: int) -> list[float]:
         """Weights (probability that the target's text runs through a node, from the root) of the nodes that
         ``take(most)`` would give, greatest first."""
+    def frontier(self, most: int) -> list[float]:
+        """Weights of the nodes that step(most, False) would expand, greatest first; none while tokens are
+        pending."""
+
+    def prospect(self, count: int) -> tuple[float, float]:
+        """What take(count) would give a target that has just verified all that was sent before: the expected
+        number of its nodes that it takes next, and the probability that there is something to verify."""
+
     def take(self, count: int) -> Taken:
         """The ``count`` unsent nodes of greatest weight, fewer if fewer there are, expanded or not, whose
         parents are the root, sent, or among them.
@@ -853,6 +861,10 @@ class Drafter:
     @property
     def committed(self) -> int:
         """Tokens committed, the prompt included."""
+    @property
+    def pending(self) -> int:
+        """Committed tokens without keys and values; 0 once the root is expanded."""
+
     @property
     def room(self) -> int:
         """Tokens that can still be committed."""

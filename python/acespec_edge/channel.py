@@ -101,8 +101,18 @@ class Channel:
 
     @property
     def owed(self) -> bool:
-        """Whether a verdict is certain to come without anything more being sent."""
-        return self._session.waiting
+        """Whether a verdict will come that was asked for."""
+        return self._session.owed
+
+    @property
+    def runs_free(self) -> bool:
+        """Whether the cloud goes on by itself when it has no drafts."""
+        return self._session.runs_free
+
+    @property
+    def next_node(self) -> int:
+        """Number of the next draft's first node."""
+        return self._session.next_node
 
     @property
     def held(self) -> int:

@@ -1,60 +1,21 @@
-"""The rules both roles of a session apply to a draft, so that neither has to tell the other.
+"""Numbers and small trees as both roles of a session read them.
 
-Nodes of a draft are named here by their index in ``tokens`` (the wire's number minus ``first_node``);
-``ROOT`` (-1) is the committed token the draft hangs on. Parents come before their children.
+Nodes of a tree are named by their index, ``ROOT`` (-1) is the committed token the tree hangs on; on the wire
+nodes have numbers from 1 and the root is 0. Parents come before their children.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 ROOT: Final = -1
-"""Parent index of a draft's first level: the last committed token at the draft's base."""
+"""Parent index of a tree's first level: the last committed token."""
+
+FARTHEST_PARENT: Final = 255
+"""How far before a node its parent's number may lie: an offset is one byte."""
 
 _ROUND_MODULUS: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What is left of a draft once the tokens committed since its base have walked down its tree.
-
-    ``nodes``: indices into the draft, ascending, of the nodes still open. ``tokens`` and ``parents``
-    describe the same nodes renumbered 0..len-1, with ``ROOT`` for children of the last committed token.
-    All three are empty for a plain step (a draft without nodes on the current base).
-    """
-
-    nodes: list[int]
-    tokens: list[int]
-    parents: list[int]
-
-
-def match(committed_since_base: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> Match | None:
-    """Returns what remains of the tree ``tokens``/``parents`` below ``committed_since_base``.
-
-    ``None`` means the draft is dropped without an answer: the committed tokens left its tree, or used up
-    all of it. O(nodes + committed). Among siblings of one token the first counts.
-    """
-    root = ROOT
-    start = 0
-    for token in committed_since_base:
-        root = child_of(root, token, tokens, parents, start)
-        if root == ROOT:
-            return None
-        start = root + 1
-    remaining = Match([], [], [])
-    renumbered = {root: ROOT}
-    for node in range(start, len(tokens)):
-        parent = renumbered.get(parents[node])
-        if parent is not None:
-            renumbered[node] = len(remaining.nodes)
-            remaining.nodes.append(node)
-            remaining.tokens.append(tokens[node])
-            remaining.parents.append(parent)
-    if committed_since_base and not remaining.nodes:
-        return None
-    return remaining
 
 
 def child_of(parent: int, token: int, tokens: Sequence[int], parents: Sequence[int], start: int = 0) -> int:
@@ -82,26 +43,42 @@ def depths(parents: Sequence[int]) -> list[int]:
     return result
 
 
-def parents_from_offsets(count: int, offsets: Sequence[int]) -> list[int]:
-    """Parent indices of a draft of ``count`` nodes from the wire's ``parent_offsets`` (empty: a chain).
+def chain_parents(first_node: int, count: int) -> list[int]:
+    """Parents, by number, of a chain of ``count`` nodes below the root."""
+    return [0, *range(first_node, first_node + count - 1)] if count else []
 
-    Raises ValueError when an offset points before the draft or their number is not ``count``.
+
+def parents_from_offsets(first_node: int, count: int, offsets: Sequence[int]) -> list[int]:
+    """Parents, by number, of a draft of ``count`` nodes from the wire's ``parent_offsets`` (empty: a chain
+    below the root). They are of this draft or of one before it; 0 is the root.
+
+    Raises ValueError when an offset points before node 1 or their number is not ``count``.
     """
     if not offsets:
-        return list(range(ROOT, count - 1))
+        return chain_parents(first_node, count)
     if len(offsets) != count:
         raise ValueError(f"parent_offsets has {len(offsets)} entries for {count} tokens")
-    for node, offset in enumerate(offsets):
-        if offset > node:
-            raise ValueError(f"parent_offsets[{node}] is {offset}: it points before the draft's first node")
-    return [node - offset if offset else ROOT for node, offset in enumerate(offsets)]
+    for index, offset in enumerate(offsets):
+        if offset >= first_node + index:
+            raise ValueError(f"parent_offsets[{index}] is {offset}: it points before the first node")
+    return [first_node + index - offset if offset else 0 for index, offset in enumerate(offsets)]
 
 
-def is_newer(round_number: int, last: int) -> bool:
-    """Whether ``round_number`` comes after ``last``; rounds are 16 bit and wrap (as in RFC 1982)."""
-    return 0 < (round_number - last) % _ROUND_MODULUS < _ROUND_MODULUS // 2
+def offsets_from_parents(first_node: int, parents: Sequence[int]) -> list[int]:
+    """The inverse of ``parents_from_offsets``; empty for a chain below the root."""
+    if list(parents) == chain_parents(first_node, len(parents)):
+        return []
+    return [number - parent if parent else 0 for number, parent in enumerate(parents, first_node)]
 
 
-def next_round(round_number: int) -> int:
-    """The round after ``round_number``."""
-    return (round_number + 1) % _ROUND_MODULUS
+def wire_round(count: int) -> int:
+    """What the wire calls draft ``count`` of a request: rounds are 16 bit and wrap."""
+    return count % _ROUND_MODULUS
+
+
+def round_after(last: int, number: int) -> int | None:
+    """The draft, counted without wrapping, that round ``number`` names when ``last`` is the newest so far;
+    None when it is not newer (as in RFC 1982).
+    """
+    ahead = (number - last) % _ROUND_MODULUS
+    return last + ahead if 0 < ahead < _ROUND_MODULUS // 2 else None

@@ -4,31 +4,28 @@ argument."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.faults import raise_fault
 from acespec_edge.grammar_text import GrammarText
-from acespec_edge.protocol import next_round
-from acespec_edge.round_trip import RoundTrip
+from acespec_edge.in_flight import Answered, InFlight, SentDraft, committed_by
+from acespec_edge.protocol import chain_parents, offsets_from_parents, wire_round
 from acespec_edge.session_events import Committed, Event, Welcomed
 from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
-from acespec_edge.verdict_rules import (
-    SentDraft,
-    Terms,
-    accepted_path,
-    check_logprobs,
-    check_sparse,
-    check_tokens,
-)
+from acespec_edge.verdict_rules import Terms, check_logprobs, check_sparse, check_tokens
+
+_MOST_UNANSWERED: Final = 64
+"""Drafts that a cloud lets wait for a verdict."""
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
 
 
 class EdgeSession:
-    """One connection's protocol state: one request at a time, one draft in flight at a time.
+    """One connection's protocol state: one request at a time, several drafts of it in flight (in residual
+    mode one).
 
     Everything that arrives is checked against what was sent before any of it is used. Raises UsageError
     for a call that the state does not allow, PeerError for a message that the protocol does not allow.
@@ -46,33 +43,51 @@ class EdgeSession:
         self.state = State.NEW
         self.welcome: _core.Welcome | None = None
         self.counters = Counters()
-        self._round_trip = RoundTrip()
         self._request = 0
         self._terms = Terms(frozenset(), 0, vocabulary, 0)
-        self._length = 0
         self._prompt_length = 0
-        self._round = 0
-        self._answered = 0
-        self._next_node = 1
-        self._in_flight: SentDraft | None = None
-        self._cloud_runs_free = False
-        self._rejected = False
-
-    @property
-    def rtt(self) -> float | None:
-        """Smoothed round trip in seconds without the cloud's queue and verification; None before the
-        first."""
-        return self._round_trip.seconds
+        self._in_flight: InFlight | None = None
 
     @property
     def waiting(self) -> bool:
-        """Whether a draft (or the Open) is still to be answered."""
-        return self._in_flight is not None
+        """Whether the cloud will send a verdict without being sent more: it holds nodes, a plain step was
+        asked for, it runs freely, or it has to end a cancelled request. Then, and only then, is it safe to
+        wait for one.
+        """
+        running = self.state is State.RUNNING and self._in_flight is not None and self._in_flight.waiting
+        return running or self.state is State.CANCELLING
+
+    @property
+    def owed(self) -> bool:
+        """Whether a verdict will come that a draft, or the Open, asked for."""
+        return self.state is State.RUNNING and self._in_flight is not None and self._in_flight.owed
+
+    @property
+    def runs_free(self) -> bool:
+        """Whether the newest draft, or the Open, lets the cloud go on by itself."""
+        return self._in_flight is not None and self._in_flight.runs_free
+
+    @property
+    def unanswered(self) -> int:
+        """Drafts (and the Open) that a verdict is still to come for; drafts that the cloud drops are not."""
+        return 0 if self._in_flight is None else self._in_flight.unanswered
+
+    @property
+    def held(self) -> int:
+        """Nodes that the cloud may hold."""
+        return 0 if self._in_flight is None else len(self._in_flight.mirror)
+
+    @property
+    def next_node(self) -> int:
+        """Number of the next draft's first node; nodes of a request are numbered from 1 in the order in which
+        they are sent.
+        """
+        return 1 if self._in_flight is None else self._in_flight.mirror.next_node
 
     @property
     def committed(self) -> int:
         """Committed length of the request: prompt and output tokens."""
-        return self._length
+        return 0 if self._in_flight is None else self._in_flight.mirror.length
 
     def hello(self) -> bytes:
         """The first message."""
@@ -110,65 +125,101 @@ class EdgeSession:
         room = self.welcome.max_context - len(prompt) if self.welcome is not None else 0
         self._terms = Terms(frozenset(stop_ids), max_tokens, self._vocabulary, room, mode, logprobs)
         self.counters = Counters(bytes_up=len(frame))
-        self._length = self._prompt_length = len(prompt)
-        self._round = self._answered = 0
-        self._next_node = 1
-        self._cloud_runs_free = free_run
-        self._rejected = False
-        self._in_flight = SentDraft(0, 1, [], free_run, at, opening=True)
+        self._prompt_length = len(prompt)
+        opening = SentDraft(0, free_run, at, len(frame), asks=len(prompt), opening=True)
+        self._in_flight = InFlight(len(prompt), opening)
         return frame
 
     def draft(
         self,
         tokens: Sequence[int],
+        parents: Sequence[int] | None = None,
         *,
         at: float,
         free_run: bool = False,
         weights: Sequence[int] = (),
         resampled: int | None = None,
     ) -> bytes:
-        """A chain below the last committed token.
+        """More nodes for the cloud's tree, on everything committed so far.
 
-        An empty one asks for one plain step; with ``free_run`` the cloud goes on by itself from there.
-        Residual mode: ``weights`` of the tokens less 1; ``resampled``: the token drawn in place of the one
-        that the last verdict rejected, committed in front of the chain.
+        ``parents``: of each node, its number: 0 (the last committed token), that of a node in flight, or of
+        one before it in this draft, numbered on from ``next_node``; None: a chain below the last committed
+        token. No nodes ask for one plain step if the cloud has none either; with ``free_run`` it goes on by
+        itself whenever it has none. Residual mode takes a chain at a time: ``weights`` of the tokens less 1;
+        ``resampled``: the token drawn in place of the one that the last verdict rejected, committed in front
+        of the chain.
+
+        Raises UsageError for an unknown parent or one more than 255 numbers back, and for more nodes or
+        drafts than the cloud lets wait.
         """
-        if self._rejected != (resampled is not None):
-            state = "was rejected and has to be" if self._rejected else "is the cloud's, and must not be"
-            raise UsageError(f"draft on {self._length} tokens: the next one {state} resampled")
-        drawn = _core.Draft().resampled if resampled is None else resampled
-        chain = list(tokens)
-        message = self._next_draft(tokens=chain, free_run=free_run, q=list(weights), resampled=drawn)
-        sent = SentDraft(message.round, message.first_node, chain, free_run, at, resampled=resampled)
-        return self._send_draft(message, sent)
+        flight = self._request_in_flight()
+        if flight.rejected != (resampled is not None):
+            state = "was rejected and has to be" if flight.rejected else "is the cloud's, and must not be"
+            raise UsageError(f"draft on {self.committed} tokens: the next one {state} resampled")
+        first = flight.mirror.next_node
+        above = chain_parents(first, len(tokens)) if parents is None else list(parents)
+        self._check_room(flight, len(tokens))
+        flight.check_parents(len(tokens), above)
+        message = self._next_draft(
+            flight,
+            tokens=list(tokens),
+            parent_offsets=offsets_from_parents(first, above),
+            free_run=free_run,
+            q=list(weights),
+            resampled=_core.Draft().resampled if resampled is None else resampled,
+        )
+        frame = self._send_draft(message)
+        drawn = () if resampled is None else (resampled,)
+        asks = None if tokens else self.committed + len(drawn)
+        sent = SentDraft(flight.newest + 1, free_run, at, len(frame), asks=asks, drawn=drawn)
+        flight.send(sent, first, tokens, above)
+        return frame
 
     def more_samples(self, *, at: float) -> bytes:
         """Asks for more tail samples of the row that the last verdict brought."""
-        if not self._rejected:
+        flight = self._request_in_flight()
+        if not flight.rejected:
             raise UsageError("more samples: no row waits for a token to be drawn")
-        message = self._next_draft(more_tail=True)
-        sent = SentDraft(message.round, message.first_node, [], False, at, more_tail=True)
-        return self._send_draft(message, sent)
+        self._check_room(flight, 0)
+        frame = self._send_draft(self._next_draft(flight, more_tail=True))
+        sent = SentDraft(flight.newest + 1, False, at, len(frame), asks=self.committed, more_tail=True)
+        flight.send(sent, flight.mirror.next_node, [], [])
+        return frame
 
-    def _next_draft(self, **fields: Any) -> _core.Draft:
-        if self._in_flight is not None:
-            raise UsageError(f"draft of round {self._round + 1}: round {self._round} has no verdict yet")
+    def _request_in_flight(self) -> InFlight:
+        if self._in_flight is None or self.state is not State.RUNNING:
+            raise UsageError(f"Draft cannot be sent while this session is {self.state.value}")
+        return self._in_flight
+
+    def _check_room(self, flight: InFlight, nodes: int) -> None:
+        if self._terms.mode == _core.Mode.residual and flight.owed:
+            raise UsageError(
+                f"draft of round {flight.newest + 1}: round {flight.newest} has no verdict yet, and residual "
+                "mode takes one draft at a time"
+            )
+        most = self.welcome.max_nodes if self.welcome is not None else 0
+        if len(flight.mirror) + nodes > most:
+            raise UsageError(
+                f"draft of {nodes} nodes: the cloud takes {most}, and may still hold {len(flight.mirror)}"
+            )
+        if flight.unanswered >= _MOST_UNANSWERED:
+            raise UsageError(
+                f"draft of round {flight.newest + 1}: {flight.unanswered} drafts have no verdict yet, and no "
+                "more may wait for one"
+            )
+
+    def _next_draft(self, flight: InFlight, **fields: Any) -> _core.Draft:
         return _core.Draft(
             request=self._request,
-            round=next_round(self._round),
-            base=self._length,
-            first_node=self._next_node,
+            round=wire_round(flight.newest + 1),
+            base=flight.mirror.length,
+            first_node=flight.mirror.next_node,
             **fields,
         )
 
-    def _send_draft(self, message: _core.Draft, sent: SentDraft) -> bytes:
+    def _send_draft(self, message: _core.Draft) -> bytes:
         frame = self._send(message)
-        self.counters.sent_draft(len(frame))
-        self._in_flight = sent
-        self._round = sent.round
-        self._next_node += len(sent.tokens)
-        self._length += len(sent.drawn)
-        self._cloud_runs_free = self._cloud_runs_free or sent.free_run
+        self.counters.sent_draft(len(frame), len(message.tokens))
         return frame
 
     def cancel(self) -> bytes:
@@ -196,7 +247,9 @@ class EdgeSession:
             )
         if isinstance(message, _core.Verdict):
             event = self._verdict(message, len(data), at)
-            self.state = following if event.finish == _core.Finish.none else State.IDLE
+            self.state = following
+            if event.finish != _core.Finish.none:
+                self._over(State.IDLE)
             return event
         if isinstance(message, _core.Fault):
             return self._failed(message, at)
@@ -233,71 +286,44 @@ class EdgeSession:
         running = self._request if cancelling or self.state is State.RUNNING else 0
         if fault.request not in (0, running):
             raise PeerError(f"fault of request {fault.request} while this session is {self.state.value}")
-        self._in_flight = None
-        self.state = State.CLOSED if fault.request == 0 else State.IDLE
+        self._over(State.CLOSED if fault.request == 0 else State.IDLE)
         if cancelling and fault.request != 0:
             return Committed([], 0, _core.Finish.cancelled, at)
         raise_fault(fault)
 
+    def _over(self, state: State) -> None:
+        self.state = state
+        if self._in_flight is not None:
+            self._in_flight.end()
+
     def _verdict(self, verdict: _core.Verdict, size: int, at: float) -> Committed:
+        flight, terms = self._in_flight, self._terms
+        assert flight is not None
         if verdict.request != self._request:
             raise PeerError(f"verdict for request {verdict.request} while request {self._request} is running")
-        if verdict.base != self._length:
-            raise PeerError(f"verdict on base {verdict.base}: {self._length} tokens are committed")
-        sent = self._answers(verdict)
-        path = accepted_path(sent, verdict)
+        if verdict.base != self.committed:
+            raise PeerError(f"verdict on base {verdict.base}: {self.committed} tokens are committed")
+        cancelled = verdict.finish == _core.Finish.cancelled
+        if cancelled and self.state is not State.CANCELLING:
+            raise PeerError("verdict ends a request as cancelled that was not cancelled")
+        generated = self.committed - self._prompt_length
+        answered = flight.ended_by(verdict.round) if cancelled else flight.answered_by(verdict.round)
+        path = answered.path(verdict.accepted_node)
         tokens = path + list(verdict.tokens)
         rejected = verdict.sparse is not None
-        check_sparse(sent, verdict, len(path), self._terms)
+        check_sparse(answered, verdict, len(path), terms)
         # What a draft resampled is committed by it, and accounted for with its verdict.
-        whole = [*(sent.drawn if sent is not None else []), *tokens]
-        generated = self._length - self._prompt_length - len(whole) + len(tokens)
-        check_tokens(whole, verdict.finish, self._terms, generated, rejected=rejected)
-        check_logprobs(verdict.logprobs, len(whole), self._terms)
-        if verdict.finish == _core.Finish.cancelled and self.state is not State.CANCELLING:
-            raise PeerError("verdict ends a request as cancelled that was not cancelled")
-        self._length += len(tokens)
-        self._rejected = rejected
-        self._count(verdict, sent, len(path), len(whole), size, at)
-        if sent is None and self._in_flight is not None:
-            self._in_flight.since += tokens
-            if self._in_flight.rest() is None:
-                self._in_flight = None
-        if verdict.finish != _core.Finish.none:
-            self._in_flight = None
-        return Committed(tokens, len(path), verdict.finish, at, verdict.logprobs, verdict.sparse)
+        whole = [*(answered.sent.drawn if answered.sent is not None else ()), *tokens]
+        check_tokens(whole, verdict.finish, terms, generated - len(whole) + len(tokens), rejected=rejected)
+        check_logprobs(verdict.logprobs, len(whole), terms)
+        room = min(terms.max_tokens, terms.room) - generated
+        event = committed_by(verdict, answered, tokens, room=room, size=size, at=at)
+        flight.commit(answered, tokens, rejected=rejected)
+        self._count(event, answered, len(whole))
+        return event
 
-    def _answers(self, verdict: _core.Verdict) -> SentDraft | None:
-        """The draft in flight when the verdict answers it; None for one of a free-running or cancelled
-        request."""
-        sent = self._in_flight
-        if sent is not None and verdict.round == sent.round:
-            self._in_flight = None
-            self._answered = sent.round
-            self._cloud_runs_free = sent.free_run
-            return sent
-        ends = verdict.finish == _core.Finish.cancelled and self.state is State.CANCELLING
-        if verdict.round != self._answered or not (self._cloud_runs_free or ends):
-            expected = f"round {sent.round}" if sent is not None else "no verdict"
-            raise PeerError(f"verdict of round {verdict.round}: {expected} was expected")
-        return None
-
-    def _count(
-        self,
-        verdict: _core.Verdict,
-        sent: SentDraft | None,
-        accepted: int,
-        committed: int,
-        size: int,
-        at: float,
-    ) -> None:
-        counters = self.counters
-        counters.got_verdict(size, 1e-6 * verdict.verify_us)
-        if sent is None:
-            return
-        if not sent.opening and not sent.free_run:
-            counters.ended_round(accepted, committed)
-        sample = max(0.0, at - sent.at - 1e-6 * (verdict.queue_us + verdict.verify_us))
-        # An Open carries the whole prompt, so its time only stands in until a draft has been measured.
-        self._round_trip.measured(sample, rough=sent.opening)
-        counters.rtt = self.rtt or 0.0
+    def _count(self, event: Committed, answered: Answered, committed: int) -> None:
+        self.counters.got_verdict(event.bytes_down, event.verify)
+        sent = answered.sent
+        if event.nodes > 0 or (sent is not None and not sent.opening and not sent.free_run):
+            self.counters.ended_round(event.accepted, committed)

@@ -16,9 +16,15 @@ class Welcomed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The sequence grew by ``tokens``, the first ``accepted`` of them out of the draft that was in
-    flight. ``logprobs``: when asked for, one for each of them, behind one for what the draft resampled.
-    ``sparse``: the token after them was rejected; this side draws another and names it in the next draft.
+    """The sequence grew by ``tokens``, the first ``accepted`` of them nodes that were in flight, which the
+    target verified ``nodes`` of (0: a plain step). ``logprobs``: when asked for, one for each token, behind
+    one for what the draft resampled. ``sparse``: the token after them was rejected; this side draws another
+    and names it in the next draft.
+
+    ``answered``: it answers a draft, or the Open, that no verdict has answered before; of the newest such,
+    ``bytes_up`` are the bytes and ``round_trip`` the seconds there and back, without the cloud's ``queue``
+    and ``verify`` (``None`` when it answers none). ``rough``: that was the Open. ``bytes_down``: of the
+    verdict.
     """
 
     tokens: list[int]
@@ -27,6 +33,14 @@ class Committed:
     at: float
     logprobs: list[_core.TokenLogprob] = field(default_factory=list)
     sparse: _core.SparseRow | None = None
+    round_trip: float | None = None
+    rough: bool = False
+    bytes_up: int = 0
+    bytes_down: int = 0
+    verify: float = 0.0
+    queue: float = 0.0
+    nodes: int = 0
+    answered: bool = False
 
 
 Event = Welcomed | Committed

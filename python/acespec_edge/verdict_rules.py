@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from acespec_edge import _core
 from acespec_edge.errors import PeerError
-from acespec_edge.protocol import ROOT, Match, match
+from acespec_edge.in_flight import Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,59 +24,17 @@ class Terms:
     logprobs: int = -1
 
 
-@dataclass(slots=True)
-class SentDraft:
-    """A draft (or the Open, as round 0) that waits for its verdict. ``resampled``: what this side drew in
-    front of it; ``more_tail``: it only asks for more samples to draw with.
-    """
-
-    round: int
-    first_node: int
-    tokens: list[int]
-    free_run: bool
-    at: float
-    opening: bool = False
-    resampled: int | None = None
-    more_tail: bool = False
-    since: list[int] = field(default_factory=list)
-
-    @property
-    def drawn(self) -> list[int]:
-        """What the draft itself commits."""
-        return [] if self.resampled is None else [self.resampled]
-
-    def rest(self) -> Match | None:
-        """What is left of it after the tokens committed since it was sent; None when the cloud drops it."""
-        return match(self.since, self.tokens, list(range(ROOT, len(self.tokens) - 1)))
-
-
-def accepted_path(sent: SentDraft | None, verdict: _core.Verdict) -> list[int]:
-    """Tokens from the committed end down to the accepted node."""
-    if verdict.accepted_node == 0:
-        return []
-    rest = sent.rest() if sent is not None else None
-    index = verdict.accepted_node - sent.first_node if sent is not None else ROOT
-    if rest is None or index not in rest.nodes:
-        raise PeerError(f"verdict accepts node {verdict.accepted_node}, which is not in the draft it answers")
-    path = []
-    walk = rest.nodes.index(index)
-    while walk != ROOT:
-        path.append(rest.tokens[walk])
-        walk = rest.parents[walk]
-    return path[::-1]
-
-
-def check_sparse(sent: SentDraft | None, verdict: _core.Verdict, accepted: int, terms: Terms) -> None:
+def check_sparse(answered: Answered, verdict: _core.Verdict, accepted: int, terms: Terms) -> None:
     """Raises PeerError unless a verdict leaves the next token to this side exactly where it may: after it
     rejected a drafted token, or with the samples that were asked for.
     """
+    asked = answered.sent is not None and answered.sent.more_tail
     if verdict.sparse is None:
-        if sent is not None and sent.more_tail and verdict.finish == _core.Finish.none:
+        if asked and verdict.finish == _core.Finish.none:
             raise PeerError("verdict brings no tail samples, which were asked for")
         return
-    rest = sent.rest() if sent is not None else None
-    rejects = rest is not None and accepted < len(rest.tokens)
-    if terms.mode != _core.Mode.residual or not (rejects or (sent is not None and sent.more_tail)):
+    rejects = accepted < len(answered.tree.nodes)
+    if terms.mode != _core.Mode.residual or not (rejects or asked):
         raise PeerError("verdict has a sparse row where no drafted token can have been rejected")
     for token, _ in (*verdict.sparse.head, *verdict.sparse.tail):
         if token >= terms.vocabulary:

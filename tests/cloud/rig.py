@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models
 
 from acespec_edge import _core
-from acespec_edge.protocol import ROOT, parents_from_offsets, path_to
+from acespec_edge.protocol import parents_from_offsets
 from acespec_edge.token_bytes import BYTE_OF
 from acespec_edge.vocabulary import Vocabulary
 from cloud_stub.scheduler import Job, Units
@@ -142,7 +142,9 @@ class Client:
         self.inbox: deque[Any] = deque()
         self.hung_up: str | None = None
         self.committed: list[int] = []
-        self.drafts: dict[int, _core.Draft] = {}
+        self.next_node = 1
+        self.nodes: dict[int, tuple[int, int, int]] = {}
+        """Token, parent and its draft's base, by number."""
         self.connection = rig.service.connect(self._hear, self._end)
 
     def _hear(self, data: bytes) -> None:
@@ -160,25 +162,46 @@ class Client:
         assert self.inbox, "nothing arrived"
         return self.inbox.popleft()
 
+    def begin(self) -> None:
+        """Numbers nodes anew, for the next request."""
+        self.next_node = 1
+        self.nodes.clear()
+
     def open(self, prompt: Sequence[int], *, max_tokens: int = 1000, request: int = 1, **fields: Any) -> Any:
         """Starts a request and returns what comes back."""
         self.committed = list(prompt)
-        self.drafts.clear()
+        self.begin()
         self.say(_core.Open(request=request, prompt=list(prompt), max_tokens=max_tokens, **fields))
         self.rig.scheduler.run()
         return self.take() if self.inbox else None
 
     def draft(self, round: int, tokens: Sequence[int], *, run: bool = True, **fields: Any) -> Any:
-        """Sends a draft on everything committed so far unless ``base`` says otherwise; returns the
-        answer, if any.
+        """Sends a draft on everything committed so far unless ``base`` says otherwise, its nodes numbered on
+        unless ``first_node`` says otherwise; returns the answer, if any.
         """
-        fields = {"request": 1, "base": len(self.committed), "round": round, "tokens": list(tokens)} | fields
-        message = _core.Draft(**fields)
-        self.drafts[round] = message
-        self.say(message)
+        self.send(round, tokens, **fields)
         if run:
             self.rig.scheduler.run()
         return self.take() if self.inbox else None
+
+    def send(self, round: int, tokens: Sequence[int], **fields: Any) -> _core.Draft:
+        """The draft alone; returns it."""
+        fields = {
+            "request": 1,
+            "base": len(self.committed),
+            "round": round,
+            "tokens": list(tokens),
+            "first_node": self.next_node,
+        } | fields
+        message = _core.Draft(**fields)
+        first, offsets = message.first_node, message.parent_offsets
+        for number, (token, parent) in enumerate(
+            zip(tokens, parents_from_offsets(first, len(tokens), offsets), strict=True), first
+        ):
+            self.nodes[number] = (token, parent, message.base)
+        self.next_node = max(self.next_node, first + len(tokens))
+        self.say(message)
+        return message
 
     def take(self) -> Any:
         """The next message; a verdict is applied."""
@@ -190,12 +213,10 @@ class Client:
         return message
 
     def _path(self, verdict: _core.Verdict) -> list[int]:
-        if verdict.accepted_node == 0:
-            return []
-        draft = self.drafts[verdict.round]
-        parents = parents_from_offsets(len(draft.tokens), draft.parent_offsets)
-        node = verdict.accepted_node - draft.first_node
-        assert node != ROOT
-        tokens = [draft.tokens[index] for index in path_to(node, parents)]
-        # The part of the path above the verdict's base was committed before.
-        return tokens[verdict.base - draft.base :]
+        path: list[int] = []
+        node, base = verdict.accepted_node, verdict.base
+        while node:
+            token, node, base = self.nodes[node]
+            path.append(token)
+        # What of the path lies above the verdict's base was committed before.
+        return path[::-1][verdict.base - base :]

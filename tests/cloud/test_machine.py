@@ -222,6 +222,7 @@ class Trees(Requests):
         super().__init__()
         self.client: Client = self.rig.client()
         self.number = self.round = 0
+        self.drafts: list[_core.Draft] = []
         self.finish = _core.Finish.cancelled
 
     @property
@@ -236,7 +237,8 @@ class Trees(Requests):
         assert self.alone is not None
         self.number, self.round, self.finish = self.number + 1, 0, _core.Finish.none
         self.client.committed = list(prompt)
-        self.client.drafts.clear()
+        self.client.begin()
+        self.drafts.clear()
         self.client.say(
             _core.Open(
                 request=self.number,
@@ -259,7 +261,7 @@ class Trees(Requests):
         while self.client.inbox:
             self.take()
 
-    @precondition(lambda self: self.running and len(self.client.drafts) < 60)
+    @precondition(lambda self: self.running and len(self.drafts) < 60)
     @rule(
         nodes=st.lists(st.tuples(st.sampled_from([0, 1, 1, 2, 3]), MOSTLY, TOKENS), max_size=8),
         back=st.sampled_from([0, 0, 0, 1, 2]),
@@ -288,14 +290,12 @@ class Trees(Requests):
 
     def send(self, base: int, tokens: list[int], **fields: Any) -> None:
         self.round += 1
-        draft = _core.Draft(request=self.number, round=self.round, base=base, tokens=tokens, **fields)
-        self.client.drafts[self.round] = draft
-        self.client.say(draft)
+        self.drafts.append(self.client.send(self.round, tokens, request=self.number, base=base, **fields))
 
-    @precondition(lambda self: self.client.drafts)
+    @precondition(lambda self: self.drafts)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        self.client.say(data.draw(st.sampled_from(list(self.client.drafts.values()))))
+        self.client.say(data.draw(st.sampled_from(self.drafts)))
 
     @precondition(lambda self: self.running)
     @rule(really=SELDOM)

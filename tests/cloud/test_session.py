@@ -337,20 +337,19 @@ def test_w3_a_duplicate_changes_nothing_and_an_old_round_is_ignored() -> None:
 
 
 def test_a_draft_on_an_old_base_is_used_where_it_fits_and_dropped_where_not() -> None:
-    client = scripted_rig().client()
+    rig = scripted_rig()
+    client = rig.client()
     expected = plain_greedy(LOGITS, PROMPT, 12)
-    client.say(_core.Open(request=1, prompt=PROMPT, max_tokens=12))
-    client.committed = list(PROMPT)
-    client.draft(1, expected[:3], run=False, first_node=10)
-    client.draft(2, [expected[0], (expected[1] + 1) % 16], run=False, base=3, first_node=20)
-    client.draft(3, expected[:6], run=False, base=3, first_node=30)
-    client.rig.scheduler.run()
-    first, verdict, used = client.take(), client.take(), client.take()
-    assert (first.round, verdict.round, used.round) == (0, 1, 3)
-    assert (verdict.base, verdict.accepted_node, verdict.tokens) == (4, 12, expected[3:4])
-    assert (used.base, used.accepted_node, used.tokens) == (7, 35, expected[6:7])
-    assert not client.inbox and client.committed == PROMPT + expected[:7]
-    assert client.rig.service.counters.read()["dropped_drafts"] == 1
+    client.open(PROMPT)
+    client.draft(1, expected[1:4], run=False, first_node=10)
+    client.draft(2, [(expected[1] + 1) % 16], run=False, first_node=20)
+    client.draft(3, expected[1:7], run=False, first_node=30)
+    rig.scheduler.run()
+    verdict, used = client.take(), client.take()
+    assert (verdict.round, verdict.base, verdict.accepted_node) == (1, 4, 12)
+    assert (used.round, used.base, used.accepted_node, used.tokens) == (3, 8, 35, expected[7:8])
+    assert not client.inbox and client.committed == PROMPT + expected[:8]
+    assert rig.service.counters.read()["dropped_drafts"] == 1
 
 
 def test_a_draft_rooted_outside_the_output_is_a_breach() -> None:
@@ -376,7 +375,7 @@ def test_too_many_waiting_drafts_are_a_breach() -> None:
     client = scripted_rig().client()
     client.say(_core.Open(request=1, prompt=PROMPT, max_tokens=12))
     for round in range(1, 66):
-        client.say(_core.Draft(request=1, round=round, base=3, tokens=[1]))
+        client.send(round, [1], base=3)
     expect_fault(client, FaultCode.protocol, "more than 64 drafts", ends=True)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.in_flight import InFlight, SentDraft
 from acespec_edge.session import EdgeSession
 from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
@@ -75,7 +76,8 @@ def take(session: EdgeSession, data: bytes, at: float = 0.0) -> Committed:
 
 def test_a_whole_request() -> None:
     session = opened(stop_ids=[9])
-    assert take(session, verdict(3, [10])) == Committed([10], 0, _core.Finish.none, 0.0)
+    start = take(session, verdict(3, [10]))
+    assert (start.tokens, start.accepted, start.finish) == ([10], 0, _core.Finish.none)
     first = _core.decode(session.draft([11, 12, 13], at=0.0))
     assert (first.request, first.round, first.base, first.first_node) == (1, 1, 4, 1)
     assert list(first.tokens) == [11, 12, 13]
@@ -109,22 +111,21 @@ def test_bytes_are_counted_as_payload() -> None:
 
 def test_round_trip_leaves_the_clouds_own_time_out() -> None:
     session = opened()
-    take(session, verdict(3, [10], queue_us=100_000, verify_us=400_000), at=2.0)
-    assert session.rtt == pytest.approx(1.5)  # rough: the Open carried the prompt
-    session.draft([1], at=10.0)
-    take(session, verdict(4, [5], round=1, queue_us=20_000, verify_us=80_000), at=10.2)
-    assert session.rtt == pytest.approx(0.1)  # a draft replaces it
-    session.draft([1], at=20.0)
-    take(session, verdict(5, [5], round=2), at=20.9)
-    assert session.rtt == pytest.approx(0.1 + 0.8 / 8)
-    assert session.counters.rtt == session.rtt
+    start = take(session, verdict(3, [10], queue_us=100_000, verify_us=400_000), at=2.0)
+    assert start.round_trip == pytest.approx(1.5)
+    assert start.rough and start.answered, "the Open carried the prompt"
+    frame = session.draft([1], at=10.0)
+    answer = verdict(4, [5], round=1, queue_us=20_000, verify_us=80_000)
+    event = take(session, answer, at=10.2)
+    assert event.round_trip == pytest.approx(0.1) and not event.rough
+    assert (event.bytes_up, event.bytes_down) == (len(frame), len(answer))
+    assert (event.queue, event.verify, event.nodes) == pytest.approx((0.02, 0.08, 1))
     assert session.counters.verify == pytest.approx(0.48)
 
 
 def test_a_round_trip_is_never_negative() -> None:
     session = opened()
-    take(session, verdict(3, [10], verify_us=4_000_000), at=1.0)
-    assert session.rtt == 0.0
+    assert take(session, verdict(3, [10], verify_us=4_000_000), at=1.0).round_trip == 0.0
 
 
 def test_free_running_verdicts_follow_each_other() -> None:
@@ -222,13 +223,6 @@ def test_w3_a_verdict_delivered_twice_is_refused_before_it_changes_anything() ->
     assert session.committed == 6
 
 
-def test_a_draft_waits_for_the_last_ones_verdict() -> None:
-    session = running()
-    session.draft([11], at=0.0)
-    with pytest.raises(UsageError, match="round 1 has no verdict yet"):
-        session.draft([12], at=0.0)
-
-
 def test_calls_out_of_order_are_the_callers_mistake() -> None:
     session = fresh()
     with pytest.raises(UsageError, match="Open cannot be sent"):
@@ -308,7 +302,7 @@ def test_the_clouds_close_says_why() -> None:
 
 def test_rounds_wrap() -> None:
     session = running()
-    session._round = session._answered = 65_533
+    session._in_flight = InFlight(4, SentDraft(65_533, False, 0.0, 0))
     for base, number in enumerate((65_534, 65_535, 0, 1), start=4):
         assert _core.decode(session.draft([], at=0.0)).round == number
         take(session, verdict(base, [5], round=number))

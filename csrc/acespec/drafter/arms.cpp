@@ -1,5 +1,6 @@
 // Which nodes a step expands.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "acespec/base/error.h"
@@ -19,6 +20,21 @@ void Drafter::allot(std::span<const std::size_t> alternatives) {
                      " depths, the drafter's context has " + std::to_string(limit_) + " positions");
   }
   alternatives_.assign(alternatives.begin(), alternatives.end());
+}
+
+std::vector<float> Drafter::frontier(std::size_t most) {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  std::vector<float> weights;
+  if (pending() > 0) {
+    return weights;
+  }
+  choose(std::min(most, engine_->max_rows()), false);
+  weights.reserve(chosen_.size());
+  const float root = tree_[tree_.root()].log_weight;
+  for (const NodeId node : chosen_) {
+    weights.push_back(std::exp(tree_[node].log_weight - root));
+  }
+  return weights;
 }
 
 bool Drafter::expandable(NodeId node) const {

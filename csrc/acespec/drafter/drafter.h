@@ -85,6 +85,9 @@ class Drafter {
   /// Those of them that take_chain() can still give.
   [[nodiscard]] std::size_t unsent() const;
 
+  /// Weights of the nodes that step(most, false) would expand, greatest first; none while tokens are
+  /// pending. O(tree).
+  [[nodiscard]] std::vector<float> frontier(std::size_t most);
   /// Weights (probability that the target's text runs through a node, from the root) of the nodes that
   /// take(most) would give, greatest first. O(tree).
   [[nodiscard]] std::vector<float> survey(std::size_t most);
@@ -93,6 +96,8 @@ class Drafter {
   /// would be numbered more than 255 above its parent. Residual mode sends chains: UsageError, and survey()
   /// finds nothing.
   Taken take(std::size_t count);
+  /// What take(count) would give a target that has just verified all that was sent before.
+  [[nodiscard]] Prospect prospect(std::size_t count);
   /// The next `length` tokens of the main chain below those sent; fewer if fewer are ready, none when the
   /// first would be numbered more than 255 above its parent. Residual mode has one chain in flight:
   /// UsageError when its verdict has not come.
@@ -121,6 +126,8 @@ class Drafter {
   Recovery apply_verdict(std::span<const TokenId> tokens);
 
   [[nodiscard]] std::size_t committed() const noexcept { return committed_.size(); }
+  /// Committed tokens without keys and values; 0 once the root is expanded.
+  [[nodiscard]] std::size_t pending() const noexcept { return committed_.size() - context_slots_.size(); }
   /// Tokens that can still be committed.
   [[nodiscard]] std::size_t room() const noexcept { return limit_ - committed_.size(); }
   [[nodiscard]] DrafterSnapshot snapshot() const;
@@ -174,7 +181,6 @@ class Drafter {
   void check_tokens(std::span<const TokenId> tokens) const;
   std::span<const float> forward(std::span<const std::uint32_t> rows, StepReport& report);
   [[nodiscard]] std::size_t visible() const;
-  [[nodiscard]] std::size_t pending() const noexcept { return committed_.size() - context_slots_.size(); }
 
   mutable Exclusive busy_;
   std::shared_ptr<Engine> engine_;

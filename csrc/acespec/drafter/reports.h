@@ -50,6 +50,13 @@ struct Recovery {
   double microseconds = 0.0;  ///< from the verdict to the chain being ready
 };
 
+/// What more of the tree, sent while all before it is being verified, lets the target do once that is done.
+/// The text leaves what is verified at one of the new nodes; what hangs below that one can be verified next.
+struct Prospect {
+  float fits = 0.0F;      ///< probability that there is something to verify next
+  float accepted = 0.0F;  ///< expected number of its nodes that the target takes
+};
+
 /// State for tests and support.
 struct DrafterSnapshot {
   struct Node {

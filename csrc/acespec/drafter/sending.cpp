@@ -68,6 +68,25 @@ std::vector<float> Drafter::survey(std::size_t most) {
   return weights;
 }
 
+Prospect Drafter::prospect(std::size_t count) {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  pick(residual_ ? 0 : count);
+  const float root = tree_[tree_.root()].log_weight;
+  const auto weight = [&](const Pick& pick) { return std::exp(tree_[pick.node].log_weight - root); };
+  Prospect prospect;
+  std::vector<bool> goes_on(picked_.size());
+  for (std::size_t index = picked_.size(); index-- > 0;) {
+    const Pick& pick = picked_[index];
+    if (pick.parent >= next_number_) {
+      prospect.accepted += weight(pick);
+      goes_on[pick.parent - next_number_] = true;
+    } else if (goes_on[index]) {
+      prospect.fits += weight(pick);
+    }
+  }
+  return prospect;
+}
+
 Taken Drafter::take(std::size_t count) {
   const Exclusive::Scope scope(busy_, "this drafter");
   if (residual_) {
