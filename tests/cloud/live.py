@@ -6,8 +6,7 @@ import contextlib
 import queue
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -80,13 +79,6 @@ class Edge:
     def expect_end(self) -> None:
         with pytest.raises(ConnectionClosed):
             self.socket.recv(timeout=TIMEOUT)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def serves(address: str, service: Service) -> None:

@@ -16,7 +16,8 @@ from acespec_edge import _core
 from cloud_stub.scheduler import Pacing
 from cloud_stub.server import Listener
 from cloud_stub.service import Service
-from tests.cloud.live import LOGITS, PROMPT, TIMEOUT, Edge, running, serves, wait_until
+from tests.clock import steady, wait_until
+from tests.cloud.live import LOGITS, PROMPT, TIMEOUT, Edge, running, serves
 from tests.cloud.rig import plain_greedy, tiny_vocabulary
 
 Finish, FaultCode = _core.Finish, _core.FaultCode
@@ -43,10 +44,10 @@ def test_a_whole_request(shared: tuple[Service, str]) -> None:
         assert (verdict.round, verdict.tokens, verdict.finish) == (2, expected[5:], Finish.length)
 
 
-def test_free_run_and_cancel(shared: tuple[Service, str]) -> None:
-    service, address = shared
+def test_free_run_and_cancel() -> None:
+    """The pacing keeps the request running for seconds: the Cancel is in time."""
     expected = plain_greedy(LOGITS, PROMPT, 50)
-    with Edge(address, service).greet() as edge:
+    with running(pacing=Pacing(2)) as (service, address), Edge(address, service).greet() as edge:
         edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=50, free_run=True))
         assert [edge.hear().tokens[0] for _ in range(50)] == expected
         edge.say(_core.Open(request=2, prompt=PROMPT, max_tokens=4000, free_run=True))
@@ -126,13 +127,12 @@ def test_w1_a_vanished_edge_frees_its_slot(shared: tuple[Service, str]) -> None:
 
 
 def test_silent_connections_are_ended() -> None:
-    with running(handshake_timeout=0.2, idle_timeout=0.3) as (service, address):
-        with Edge(address, service) as edge:
-            assert "no Hello within 0.2 s" in edge.hear().message
-            edge.expect_end()
-        with Edge(address, service).greet() as edge:
-            assert edge.hear() == _core.Close(reason="idle for 0.3 s")
-            edge.expect_end()
+    with running(handshake_timeout=0.2) as (service, address), Edge(address, service) as edge:
+        assert "no Hello within 0.2 s" in edge.hear().message
+        edge.expect_end()
+    with running(idle_timeout=0.3) as (service, address), Edge(address, service).greet() as edge:
+        assert edge.hear() == _core.Close(reason="idle for 0.3 s")
+        edge.expect_end()
 
 
 def test_the_token_is_asked_for_before_the_upgrade() -> None:
@@ -179,14 +179,22 @@ def test_health_and_metrics(shared: tuple[Service, str]) -> None:
 
 
 def test_pacing_pads_every_forward_and_reports_it() -> None:
-    with running(pacing=Pacing(40, 10)) as (service, address), Edge(address, service).greet() as edge:
-        edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=50))
-        assert edge.hear().verify_us >= 40_000
-        started = time.monotonic()
-        edge.say(_core.Draft(request=1, round=1, base=4, tokens=[1, 2, 3]))
-        verdict = edge.hear()
-        assert verdict.verify_us >= 70_000 and time.monotonic() - started >= 0.07
-        assert verdict.queue_us < 40_000
+    with running(pacing=Pacing(40, 10)) as (service, address):
+
+        def queued_us() -> int:
+            with Edge(address, service).greet() as edge:
+                edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=50))
+                assert edge.hear().verify_us >= 40_000
+                started = time.monotonic()
+                edge.say(_core.Draft(request=1, round=1, base=4, tokens=[1, 2, 3]))
+                verdict = edge.hear()
+                assert verdict.verify_us >= 70_000 and time.monotonic() - started >= 0.07
+                return int(verdict.queue_us)
+
+        def is_no_forward(microseconds: int) -> None:
+            assert microseconds < 40_000
+
+        steady(queued_us, is_no_forward)
 
 
 def test_the_server_stops_with_sessions_open() -> None:

@@ -28,11 +28,13 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import EngineError, LinkError, UsageError
 from acespec_edge.request import Mode
 from acespec_edge.result import Piece
+from acespec_edge.stats import Stats
 from cloud_stub.local import LocalLink
 from cloud_stub.scheduler import Pacing
 from cloud_stub.server import CloudServer, Listener
 from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
+from tests.clock import LIMIT, steady
 from tests.integration.relay import Relay
 from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
 
@@ -251,11 +253,18 @@ def test_a_second_turn_reuses_the_first(bundle: Bundle) -> None:
 def test_a_good_drafter_hits_and_saves_rounds(bundle: Bundle) -> None:
     drafter = native_drafter(disagreement=0.1)
     with local_runtime(bundle, drafter, verify_ms=5.0) as edge:
-        stats = edge.generate(PROMPT, max_tokens=100).stats
-    assert stats.tokens_per_round > 4
-    assert stats.hit_rate > 0.6
-    assert stats.verify_ms >= 5.0
-    assert 0 < stats.max_draft_bytes < 300
+
+        def measured() -> Stats:
+            stats = edge.generate(PROMPT, max_tokens=100).stats
+            assert stats.verify_ms >= 5.0
+            assert 0 < stats.max_draft_bytes < 300
+            return stats
+
+        def hits(stats: Stats) -> None:
+            assert stats.tokens_per_round > 4
+            assert stats.hit_rate > 0.6
+
+        steady(measured, hits)
 
 
 def test_s5_a_seed_gives_its_text_again_and_seeds_differ(bundle: Bundle) -> None:
@@ -300,6 +309,10 @@ async def test_async_over_websockets(bundle: Bundle) -> None:
             assert (await edge.agenerate(PROMPT, max_tokens=30)).token_ids == plainly(PROMPT, 30)
 
 
+SLOWLY = 20.0
+"""Milliseconds of a forward: 400 tokens take seconds, so whatever strikes after a few pieces is in time."""
+
+
 def drain(edge: EdgeRuntime, strike: Callable[[], None], after: int) -> LinkError:
     """Streams, strikes once ``after`` pieces came, and returns the error, its partial result checked."""
     pieces: list[Piece] = []
@@ -318,7 +331,7 @@ def drain(edge: EdgeRuntime, strike: Callable[[], None], after: int) -> LinkErro
 
 @pytest.mark.parametrize("after", [1, 2, 5])
 def test_w1_a_broken_connection(bundle: Bundle, after: int) -> None:
-    with served(bundle, verify_ms=5.0) as port, contextlib.closing(Relay(port)) as relay:
+    with served(bundle, verify_ms=SLOWLY) as port, contextlib.closing(Relay(port)) as relay:
         url = f"ws://127.0.0.1:{relay.port}/v1/spec"
         with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
             began = time.monotonic()
@@ -328,16 +341,16 @@ def test_w1_a_broken_connection(bundle: Bundle, after: int) -> None:
 
 
 def test_w2_a_black_hole(bundle: Bundle) -> None:
-    with served(bundle, verify_ms=5.0) as port, contextlib.closing(Relay(port)) as relay:
+    with served(bundle, verify_ms=SLOWLY) as port, contextlib.closing(Relay(port)) as relay:
         url = f"ws://127.0.0.1:{relay.port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, timeout=0.5) as edge:
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, timeout=2.0) as edge:
             began = time.monotonic()
             drain(edge, relay.swallow, 3)
-            assert time.monotonic() - began < 5.0
+            assert time.monotonic() - began < LIMIT
 
 
 def test_a_cloud_that_shuts_down_says_so(bundle: Bundle) -> None:
-    service = make_service(bundle, verify_ms=5.0)
+    service = make_service(bundle, verify_ms=SLOWLY)
     with EdgeRuntime(bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT) as edge:
         assert "shutting down" in str(drain(edge, functools.partial(service.close), 2))
 

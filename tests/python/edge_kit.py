@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from acespec_edge.bundle import Bundle
@@ -11,6 +13,16 @@ from tests.python.fakes import ENTRIES, Choose, FakeCloud, FakeDrafter, mixing, 
 PROMPT = [3, 1, 4, 1, 5]
 TARGET = mixing(1, vocabulary=40)
 DRAFTER = sometimes(TARGET, mixing(2, vocabulary=40), every=5)
+
+
+def unhurried(choose: Choose) -> Choose:
+    """The same model at 2 ms a token: thousands of them are still under way when a test cancels them."""
+
+    def choose_slowly(sequence: Sequence[int]) -> int:
+        time.sleep(0.002)
+        return choose(sequence)
+
+    return choose_slowly
 
 
 def ids_of(text: str) -> list[int]:

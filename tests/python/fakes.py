@@ -16,6 +16,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import LinkError
 from acespec_edge.transport import Received
+from tests.clock import LIMIT
 
 Message = Any
 """One of the message classes of ``_core``."""
@@ -387,10 +388,10 @@ def with_eos(bundle: Bundle, *ids: int) -> Bundle:
 
 @contextlib.contextmanager
 def no_thread_left() -> Iterator[None]:
-    """Fails when a thread that started inside is still there two seconds after."""
+    """Fails when a thread that started inside does not end."""
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline and set(threading.enumerate()) - before:
         time.sleep(0.01)
     assert not set(threading.enumerate()) - before

@@ -17,6 +17,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.transport import MAX_MESSAGE, Link, connect, local_connector, read_token
+from tests.clock import wait_until
 from tests.python.fakes import no_thread_left
 
 Handler = Callable[[ServerConnection], None]
@@ -69,10 +70,11 @@ def test_arrival_is_stamped_while_nobody_reads() -> None:
     with listening(echo) as url, contextlib.closing(connect(url)) as link:
         sent = time.monotonic()
         link.send(b"a")
-        time.sleep(0.3)
+        wait_until(lambda: not link._inbox.empty())  # type: ignore[attr-defined]
+        there = time.monotonic()
         received = link.receive(0.0)
         assert received is not None
-        assert received.at - sent < 0.2
+        assert sent < received.at < there
 
 
 def test_what_arrived_before_the_end_is_handed_out_first() -> None:
@@ -81,7 +83,7 @@ def test_what_arrived_before_the_end_is_handed_out_first() -> None:
         connection.send(b"2")
 
     with listening(two_and_gone) as url, contextlib.closing(connect(url)) as link:
-        time.sleep(0.1)
+        wait_until(lambda: not link._reader.is_alive())  # type: ignore[attr-defined]
         assert [received.data for received in (link.receive(1.0), link.receive(1.0)) if received] == [
             b"1",
             b"2",
