@@ -72,13 +72,16 @@ class Controller:
             seconds / tokens if self._read is None else self._read + (seconds / tokens - self._read) / 8
         )
 
-    def answered(self, verdict: Committed, acceptance: float) -> None:
-        """Takes a verdict, and the share of the drafter's first guesses that the target takes."""
+    def accepts(self, acceptance: float) -> None:
+        """Takes the share of the drafter's first guesses that the target takes."""
+        self._accepted = acceptance
+
+    def answered(self, verdict: Committed) -> None:
+        """Takes a verdict."""
         if verdict.round_trip is not None:
             self.link.observe(
                 verdict.bytes_up, verdict.bytes_down, verdict.round_trip, verdict.at, verdict.rough
             )
-        self._accepted = acceptance
         if not verdict.rough:
             self.verify.observe(verdict.nodes, verdict.verify)
             self._queue += (verdict.queue - self._queue) / 8
@@ -107,7 +110,7 @@ class Controller:
         """The cloud verifies ``nodes`` nodes. ``since``: when a draft that it gets as it begins would have
         been sent."""
         self._send_by = since + self._queue + self.verify(nodes)
-        self._due = self._send_by + self.link.rtt()
+        self._due = self._send_by + self.link.rtt
 
     # What follows.
 
@@ -150,7 +153,7 @@ class Controller:
         reads ``tokens`` tokens of the prompt."""
         if self.policy.go_on is not None or self.policy.cloud_only is False:
             return bool(self.policy.go_on)
-        late = self._read is not None and self._read * tokens > self.link.rtt() + 2 * self.verify(0)
+        late = self._read is not None and self._read * tokens > self.link.rtt + 2 * self.verify(0)
         return late or self.goes_on()
 
     def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
@@ -198,7 +201,7 @@ class Controller:
         """
         if self.policy.in_flight is not None:
             return self.policy.in_flight
-        late = max(0.0, self.verify(nodes) - self.link.rtt())
+        late = max(0.0, self.verify(nodes) - self.link.rtt)
         bytes_price = nodes * _NODE_BYTES * self.link.seconds_per_byte_up
         return accepted + fits > self.rate * (fits * late + bytes_price)
 
@@ -209,12 +212,12 @@ class Controller:
     def patience(self, now: float) -> float:
         """Until when to wait for the verdict before thinking again."""
         times = [time for time in (self._send_by, self._due) if time is not None and time > now]
-        return min(times) if times else now + max(0.01, self.link.deviation())
+        return min(times) if times else now + max(0.01, self.link.deviation)
 
     def why(self) -> str:
         """The estimates behind the choices, in one sentence."""
         return (
-            f"a round trip takes {1e3 * self.link.rtt():.0f} ms, verifying {1e3 * self.verify(0):.0f} ms and "
+            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verify(0):.0f} ms and "
             f"{1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
@@ -224,10 +227,10 @@ class Controller:
         until = [time for time in (self._send_by, self._due) if time is not None and time > now]
         if until:
             return min(until) - now
-        return float("inf") if self._due is None else self.link.deviation()
+        return float("inf") if self._due is None else self.link.deviation
 
     def _prices(self) -> _core.Prices:
-        return _core.Prices(round=self.link.rtt() + self._queue + self.verify.base, node=self.node_price)
+        return _core.Prices(round=self.link.rtt + self._queue + self.verify.base, node=self.node_price)
 
     def _model(self) -> float:
         """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a

@@ -230,7 +230,7 @@ class EdgeRuntime:
         if channel is None:
             return iter(())
         if drafter is None:
-            return target_alone(run, channel)
+            return target_alone(run, channel, self._control)
         return speculate(run, channel, drafter, self._control, self._context)
 
     def _abandon(self) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.channel import Channel
+from acespec_edge.control import Controller
 from acespec_edge.draft_mask import rule
 from acespec_edge.drafting import Drafter
 from acespec_edge.request import Request
@@ -49,10 +50,11 @@ class Run:
     clock: Callable[[], float] = time.monotonic
 
 
-def target_alone(run: Run, channel: Channel) -> Iterator[Commit]:
+def target_alone(run: Run, channel: Channel, control: Controller) -> Iterator[Commit]:
     """The target decodes by itself and streams what it commits."""
+    control.begin()
     run.meter.wire = channel.open(run.request, free_run=True)
-    yield from follow(run, channel)
+    yield from follow(run, channel, control)
 
 
 def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
@@ -86,9 +88,12 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
         yield Commit([], "context")
 
 
-def follow(run: Run, channel: Channel, held: Sequence[int] = ()) -> Iterator[Commit]:
-    """Yields what a free-running target commits. ``held``: committed before, and to be shown with the first verdict."""
+def follow(run: Run, channel: Channel, control: Controller, held: Sequence[int] = ()) -> Iterator[Commit]:
+    """Yields what a free-running target commits. ``held``: committed before, to be shown with the first
+    verdict."""
     while (verdict := channel.wait(run.cancelled)) is not None:
+        control.answered(verdict)
+        run.meter.wire.rtt = control.link.rtt
         yield Commit([*held, *verdict.tokens], FINISH[verdict.finish], verdict.logprobs)
         if verdict.finish != _core.Finish.none:
             return

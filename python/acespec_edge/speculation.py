@@ -28,7 +28,7 @@ def speculate(
 ) -> Iterator[Commit]:
     """Runs a request. ``context``: tokens that the drafter holds; a longer text is the target's alone."""
     if len(run.request.prompt) >= context:
-        return target_alone(run, channel)
+        return target_alone(run, channel, control)
     return _Speculation(run, channel, drafter, control).commits()
 
 
@@ -73,8 +73,9 @@ class _Speculation:
         held: list[int] = []
         first = True
         while (verdict := self._next()) is not None:
-            control.answered(verdict, drafter.acceptance())
-            run.meter.wire.rtt = control.link.rtt()
+            control.answered(verdict)
+            control.accepts(drafter.acceptance())
+            run.meter.wire.rtt = control.link.rtt
             drawn: list[int] = []
             if verdict.sparse is not None:
                 drawn = self._draw(verdict, verdict.sparse)
@@ -97,7 +98,7 @@ class _Speculation:
             resampled = drawn[0] if drawn else None
             if len(tokens) >= drafter.room:
                 channel.draft([], free_run=True, resampled=resampled)
-                yield from follow(run, channel, held)
+                yield from follow(run, channel, control, held)
                 return
             began = run.clock()
             recovery = drafter.apply_verdict(tokens)
@@ -163,7 +164,7 @@ class _Speculation:
             self._run.meter.chose("cloud")
             return False
         if channel.owed and not channel.runs_free:
-            control.working(verdict.at - control.link.rtt(), channel.held)
+            control.working(verdict.at - control.link.rtt, channel.held)
             return False
         if channel.runs_free and self._drafter.pending > 1:
             return False  # still reading; the cloud does not wait for it
