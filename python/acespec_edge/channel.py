@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from acespec_edge import _core
@@ -38,11 +38,18 @@ class Channel:
     welcome: _core.Welcome
     """What the cloud said of itself; there after greet()."""
 
-    def __init__(self, link: Link, session: EdgeSession, timeout: float) -> None:
-        """Takes the link over."""
+    def __init__(
+        self,
+        link: Link,
+        session: EdgeSession,
+        timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes the link over. ``clock``: the seconds in which the link stamps arrivals."""
         self._link = link
         self._session = session
         self._timeout = timeout
+        self._clock = clock
         self._prefill = 0.0
 
     @property
@@ -79,7 +86,7 @@ class Channel:
             request.rules,
             stop_ids=request.stop_ids,
             max_tokens=request.max_tokens,
-            at=time.monotonic(),
+            at=self._clock(),
             free_run=free_run,
             mode=_core.Mode[request.sampling],
             logprobs=-1 if request.logprobs is None else request.logprobs,
@@ -98,14 +105,14 @@ class Channel:
         resampled: int | None = None,
     ) -> None:
         """Sends a chain; see EdgeSession.draft."""
-        now = time.monotonic()
+        now = self._clock()
         self._link.send(
             self._session.draft(tokens, at=now, free_run=free_run, weights=weights, resampled=resampled)
         )
 
     def more_samples(self) -> None:
         """Asks for them; see EdgeSession.more_samples."""
-        self._link.send(self._session.more_samples(at=time.monotonic()))
+        self._link.send(self._session.more_samples(at=self._clock()))
 
     def poll(self) -> Committed | None:
         """What has arrived, without waiting."""
@@ -144,9 +151,9 @@ class Channel:
         self._link.close()
 
     def _wait(self, seconds: float, cancelled: threading.Event) -> Committed | Welcomed | None:
-        deadline = time.monotonic() + seconds
+        deadline = self._clock() + seconds
         while not cancelled.is_set():
-            left = deadline - time.monotonic()
+            left = deadline - self._clock()
             if left <= 0:
                 raise LinkError(f"no answer from the cloud for {seconds:g} s")
             received = self._link.receive(min(left, _CANCEL_LATENCY))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,6 +56,7 @@ class Run:
     vocabulary: Vocabulary
     meter: Meter
     cancelled: threading.Event
+    clock: Callable[[], float] = time.monotonic
 
 
 def speculate(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Iterator[Commit]:
@@ -93,7 +94,7 @@ def speculate(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Itera
             channel.draft([], free_run=True, resampled=resampled)
             yield from _follow(run, channel, held)
             return
-        began = time.monotonic()
+        began = run.clock()
         recovery = drafter.apply_verdict(tokens)
         if mask is not None:
             mask.commit(tokens)
@@ -109,7 +110,7 @@ def speculate(run: Run, channel: Channel, drafter: Drafter, pace: Pace) -> Itera
         _draft(run, drafter, length)
         chain = drafter.take_chain(length)
         channel.draft(chain, weights=drafter.chain_weights if residual else (), resampled=resampled)
-        run.meter.drafting.append(time.monotonic() - began)
+        run.meter.drafting.append(run.clock() - began)
 
 
 def target_alone(run: Run, channel: Channel) -> Iterator[Commit]:
