@@ -503,7 +503,7 @@ class TraceEngine(Engine):
         top: npt.NDArray[np.int32],
         scores: npt.NDArray[np.float32],
     ) -> None:
-        """Replays this from now on, with nothing in the ring. ``top`` and ``scores``: [len(text), W], the ids
+        """Replays this from now on; keys of a prefix shared with the last record stay. ``top`` and ``scores``: [len(text), W], the ids
         recorded before each token of the text and their log-probabilities.
 
         Raises UsageError for an empty prompt or text, ids outside the vocabulary, scores that are not finite,

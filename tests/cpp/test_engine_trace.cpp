@@ -120,15 +120,17 @@ TEST_CASE("past the end of the text a row gets some recorded scores") {
   CHECK(best.back() <= 22);
 }
 
-TEST_CASE("another record starts with an empty ring and leaves nothing of the old scores") {
+TEST_CASE("another record finds the prefix that it shares, and nothing of the old scores") {
   TraceEngine replay(small());
   replay.set_record(example());
-  best_of(replay, {{1, 0, 0, {}}, {2, 1, 1, {0}}});
+  best_of(replay, {{1, 0, 0, {}}, {2, 1, 1, {0}}, {10, 2, 2, {0, 1}}});
   TraceRecord other = example();
+  other.text = ids({10, 13, 14});
   other.top = ids({3, 4, 5, 6, 7, 8});
   replay.set_record(other);
+  CHECK(best_of(replay, {{13, 3, 3, {0, 1, 2}}, {10, 2, 4, {0, 1}}}) == std::vector{7, 5});
+  replay.clear();
   CHECK_THROWS_AS(best_of(replay, {{2, 1, 1, {0}}}), EngineError);
-  CHECK(best_of(replay, {{1, 0, 0, {}}, {2, 1, 1, {0}}}).back() == 3);
 }
 
 TEST_CASE("records that do not do are refused by name, and the old one stays") {

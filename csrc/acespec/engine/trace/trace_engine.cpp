@@ -18,8 +18,10 @@ constexpr std::size_t kNothing = std::numeric_limits<std::size_t>::max();
 constexpr float kHidden = -1e4F;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-/// The finaliser of splitmix64: every bit of `value` sways every bit of the result.
-std::uint64_t mixed(std::uint64_t value) noexcept {
+/// A path with one token more. The finaliser of splitmix64: every bit of either sways every bit of the
+/// result.
+std::uint64_t extended(std::uint64_t path, TokenId token) noexcept {
+  std::uint64_t value = path ^ static_cast<std::uint64_t>(token.value());
   value += 0x9E3779B97F4A7C15U;
   value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;
   value = (value ^ (value >> 27U)) * 0x94D049BB133111EBU;
@@ -95,7 +97,12 @@ void TraceEngine::set_record(TraceRecord record) {
   for (std::size_t out = 0; out < max_rows_; ++out)
     erase(out);
   record_ = std::move(record);
-  clear();
+  whole_.clear();
+  std::uint64_t path = 0;
+  for (const auto* part : {&record_.prompt, &record_.text}) {
+    for (const TokenId token : *part)
+      whole_.push_back(path = extended(path, token));
+  }
 }
 
 void TraceEngine::clear() {
@@ -113,9 +120,8 @@ void TraceEngine::erase(std::size_t out) noexcept {
 
 // Finds what `row` continues and writes its cell. The rows before it in position have theirs.
 void TraceEngine::walk(const Forward& batch, std::size_t row) {
-  const TokenId token = batch.tokens[row];
   const std::int32_t own = batch.positions[row].value();
-  Cell cell{batch.positions[row], 0, true};
+  std::uint64_t before = 0;
   if (own > 0) {
     const std::span<const float> bias = batch.bias.subspan(row * batch.visible, batch.visible);
     std::size_t slot = 0;
@@ -125,26 +131,20 @@ void TraceEngine::walk(const Forward& batch, std::size_t row) {
       throw EngineError("trace engine: row " + std::to_string(row) + " at position " + std::to_string(own) +
                         " sees no slot of position " + std::to_string(own - 1));
     }
-    cell.path = ring_[slot].path;
-    cell.on_text = ring_[slot].on_text;
+    before = ring_[slot].path;
   }
-  cell.path = mixed(cell.path ^ static_cast<std::uint64_t>(token.value()));
-  const auto at = static_cast<std::size_t>(own);
-  const std::size_t prompt = record_.prompt.size();
-  const bool known = at < prompt + record_.text.size();
-  cell.on_text =
-      cell.on_text && known && token == (at < prompt ? record_.prompt[at] : record_.text[at - prompt]);
-  ring_[batch.slots[row].index()] = cell;
+  ring_[batch.slots[row].index()] = {batch.positions[row], extended(before, batch.tokens[row])};
 }
 
 // The recorded position whose scores the row of `cell` gets: the token after position p of the whole is
 // number p + 1 - prompt of the text.
 std::size_t TraceEngine::recorded(const Cell& cell) const noexcept {
-  const std::size_t next = static_cast<std::size_t>(cell.position.value()) + 1;
+  const auto at = static_cast<std::size_t>(cell.position.value());
+  const std::size_t next = at + 1;
   const std::size_t prompt = record_.prompt.size();
-  if (cell.on_text && next >= prompt && next - prompt < record_.text.size())
+  if (next >= prompt && next < whole_.size() && whole_[at] == cell.path)
     return next - prompt;
-  return static_cast<std::size_t>(mixed(cell.path) % record_.text.size());
+  return static_cast<std::size_t>(cell.path % record_.text.size());
 }
 
 std::span<const float> TraceEngine::forward(const Forward& batch) {

@@ -42,9 +42,9 @@ class TraceEngine final : public Engine {
   /// Throws UsageError for sizes that make no engine.
   explicit TraceEngine(const TraceOptions& options);
 
-  /// Replays `record` from now on, with nothing in the ring. Throws UsageError, and keeps the record it has,
-  /// when prompt or text is empty, they exceed the positions, an id is outside the vocabulary, a score is not
-  /// finite, or top and scores are not [text, width].
+  /// Replays `record` from now on; the ring stays, for a prefix that it shares with the last one. Throws
+  /// UsageError, and keeps the record it has, when prompt or text is empty, they exceed the positions, an id
+  /// is outside the vocabulary, a score is not finite, or top and scores are not [text, width].
   void set_record(TraceRecord record);
 
   [[nodiscard]] const EngineInfo& info() const noexcept override { return info_; }
@@ -55,9 +55,8 @@ class TraceEngine final : public Engine {
 
  private:
   struct Cell {
-    Position position{-1};  ///< -1: never written
-    std::uint64_t path = 0;
-    bool on_text = false;
+    Position position{-1};   ///< -1: never written
+    std::uint64_t path = 0;  ///< hash of all tokens up to this one
   };
 
   void check(const TraceRecord& record) const;
@@ -69,6 +68,7 @@ class TraceEngine final : public Engine {
   EngineInfo info_;
   ForwardCheck check_;
   TraceRecord record_;
+  std::vector<std::uint64_t> whole_;  ///< path of every position of prompt and text
   std::vector<Cell> ring_;
   std::vector<std::uint32_t> order_;  ///< scratch: rows of one forward by position
   /// Rows of logits; `written_[i]`: the recorded position that row i holds, or kNothing. All else is -inf.
