@@ -93,6 +93,13 @@ TEST_CASE("the order of the rows does not matter, nor what a slot held before") 
         std::vector{22, 21, 20});
 }
 
+TEST_CASE("a slot's old token is never taken for the one before its new one") {
+  TraceEngine replay(small());
+  replay.set_record(example());
+  best_of(replay, {{1, 0, 5, {}}, {2, 1, 6, {5}}, {9, 2, 1, {5, 6}}, {10, 2, 7, {5, 6}}});
+  CHECK(best_of(replay, {{11, 3, 1, {5, 6, 7}}}) == std::vector{22});
+}
+
 TEST_CASE("off the text a row is a function of its path, and siblings are told apart by the mask") {
   TraceEngine replay(small());
   replay.set_record(example());

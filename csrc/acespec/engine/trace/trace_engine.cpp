@@ -157,6 +157,9 @@ std::span<const float> TraceEngine::forward(const Forward& batch) {
   std::ranges::sort(order_, [&](std::uint32_t a, std::uint32_t b) {
     return std::pair(batch.positions[a], a) < std::pair(batch.positions[b], b);
   });
+  // What a slot held before must not be taken for the token before its new one, which sees its own slot.
+  for (const KvSlot slot : batch.slots)
+    ring_[slot.index()] = Cell{};
   for (const std::uint32_t row : order_)
     walk(batch, row);
 
