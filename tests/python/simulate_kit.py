@@ -12,7 +12,13 @@ VOCABULARY = 64
 
 
 def record(
-    number: int, tokens: int = 40, *, right: float = 0.7, width: int = 6, prompt: int = 10, stop: int | None = None
+    number: int,
+    tokens: int = 40,
+    *,
+    right: float = 0.7,
+    width: int = 6,
+    prompt: int = 10,
+    stop: int | None = None,
 ) -> Record:
     """Random text; the drafter's first choice is the text's with probability ``right``, else its second."""
     draw = random.Random(number)

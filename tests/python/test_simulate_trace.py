@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulate_kit import trace
 
 from acespec_edge.errors import UsageError
 from acespec_edge.simulate.shipped import opened
 from acespec_edge.simulate.trace import Trace, descending
+from tests.python.simulate_kit import trace
 
 
 @pytest.mark.parametrize("vocabulary", [64, 1 << 16, 151_936])

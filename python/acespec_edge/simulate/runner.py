@@ -88,7 +88,8 @@ CloudMaker = Callable[[World, Trace, CloudProfile], Cloud]
 def simulate(setting: Setting, make_cloud: CloudMaker | None = None) -> Outcome:
     """Runs the setting to its end. The same setting gives the same outcome, on every machine.
 
-    ``make_cloud``: the cloud's half; by default the one that is installed. Raises UsageError for an unknown policy, SimulationError when an answer is not the recorded text.
+    ``make_cloud``: the cloud's half; by default the one that is installed. Raises UsageError for an
+    unknown policy, SimulationError when an answer is not the recorded text.
     """
     known = policies()
     if setting.policy not in known:

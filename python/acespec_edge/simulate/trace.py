@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -203,7 +204,7 @@ def _joined(about: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Trac
 def _cuts(name: str, tensors: dict[str, npt.NDArray[Any]], count: int) -> list[int]:
     """Where each record's tokens begin and the last one's end; each has at least one."""
     cuts = [0, *tensors[f"{name}_ends"].tolist()]
-    if len(cuts) != count + 1 or any(a >= b for a, b in zip(cuts, cuts[1:], strict=False)):
+    if len(cuts) != count + 1 or any(a >= b for a, b in itertools.pairwise(cuts)):
         raise ValueError(f"{name}_ends is not {count} rising numbers")
     if cuts[-1] != len(tensors[name]):
         raise ValueError(f"{name} has {len(tensors[name])} tokens, {name}_ends speaks of {cuts[-1]}")
