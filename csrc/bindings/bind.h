@@ -9,6 +9,7 @@ void bind_errors(pybind11::module_& m);
 void bind_sampling(pybind11::module_& m);
 void bind_wire(pybind11::module_& m);
 void bind_engine(pybind11::module_& m);
+void bind_policy(pybind11::module_& m);
 void bind_drafter(pybind11::module_& m);
 
 }  // namespace acespec::bindings

@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, m) {
   acespec::bindings::bind_sampling(m);
   acespec::bindings::bind_wire(m);
   acespec::bindings::bind_engine(m);
+  acespec::bindings::bind_policy(m);
   acespec::bindings::bind_drafter(m);
 }

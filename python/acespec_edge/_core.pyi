@@ -503,12 +503,215 @@ class TraceEngine(Engine):
         top: npt.NDArray[np.int32],
         scores: npt.NDArray[np.float32],
     ) -> None:
-        """Replays this from now on; keys of a prefix shared with the last record stay. ``top`` and ``scores``: [len(text), W], the ids
-        recorded before each token of the text and their log-probabilities.
+        """Replays this from now on; keys of a prefix shared with the last record stay. ``top`` and
+        ``scores``: [len(text), W], the ids recorded before each token of the text and their
+        log-probabilities.
 
         Raises UsageError for an empty prompt or text, ids outside the vocabulary, scores that are not finite,
         shapes that do not fit. Not while a forward runs.
         """
+
+class AffineCost:
+    """Online estimate of ``seconds = base + per_unit * n``, both at least 0; a prior worth ``weight`` samples.
+
+    Weighted least squares over about 64 samples. While all n are equal, ``base`` alone moves. A sample more
+    than 5 mean deviations off counts as one at that distance; after four in a row on one side the line moves
+    there. Raises UsageError for numbers that are negative or not finite.
+    """
+
+    def __init__(self, base: float, per_unit: float, weight: float) -> None: ...
+    def observe(self, n: float, seconds: float) -> None: ...
+    def __call__(self, n: float) -> float:
+        """Expected seconds of size ``n``."""
+    @property
+    def base(self) -> float: ...
+    @property
+    def per_unit(self) -> float: ...
+    @property
+    def deviation(self) -> float:
+        """Mean distance of a sample from the line, seconds."""
+    @property
+    def samples(self) -> int: ...
+
+class WidthCurve:
+    """Seconds of the drafter's forward by its width, 1 to ``max_width``: never falls, linear between measured
+    widths and beyond; until the second is measured, a node costs an eighth of a forward of width 1.
+
+    An outlier is clamped; a change of pace at whatever widths moves all after four samples. Raises UsageError
+    for a width out of range, seconds that are not positive, or ``max_width`` above 4,096.
+    """
+
+    def __init__(self, max_width: int, first_guess_seconds: float) -> None: ...
+    def observe(self, width: int, seconds: float) -> None: ...
+    @property
+    def max_width(self) -> int: ...
+    def seconds(self, width: int) -> float: ...
+    def widest_within(self, seconds: float) -> int:
+        """The widest forward that takes at most ``seconds``; 0 when none does."""
+    def nodes_within(self, seconds: float, width: int) -> int:
+        """Nodes that forwards of ``width``, and a narrower one at the end, expand in that time; 2**20 at
+        most."""
+
+class RoundTrip:
+    """Smoothed round trip in seconds with the gains of RFC 6298; 0.15 until something is measured.
+
+    ``at``: seconds on any one clock that never goes back. A ``rough`` sample stands in until there is another
+    kind. After 30 s without a sample the next begins anew. A single outlier counts as smoothed + 8
+    deviations. Raises UsageError for bad numbers and an ``at`` before the last.
+    """
+
+    def __init__(self) -> None: ...
+    def observe(self, seconds: float, at: float, rough: bool = False) -> None: ...
+    @property
+    def known(self) -> bool: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def deviation(self) -> float: ...
+    def least(self, at: float) -> float:
+        """Smallest sample of the last 30 s before ``at``; ``seconds`` when there is none."""
+    @property
+    def quantile99(self) -> float:
+        """Smoothed + 4 deviations, but no more than the largest sample of the 30 s up to the last one."""
+
+class LinkEstimate:
+    """What an exchange of messages costs by its bytes: ``rtt`` + price of a byte * bytes, up and down.
+
+    Until something is measured: 150 ms, and 50 kbit/s each way. ``at`` and ``rough`` as in RoundTrip; a rough
+    exchange bounds the price of a byte from above. Raises UsageError for bad numbers.
+    """
+
+    def __init__(self) -> None: ...
+    def observe(
+        self, bytes_up: float, bytes_down: float, seconds: float, at: float, rough: bool = False
+    ) -> None:
+        """``seconds`` from sending to having the answer, the peer's own work taken off."""
+    @property
+    def known(self) -> bool: ...
+    def round_trip(self, bytes_up: float, bytes_down: float) -> float:
+        """Expected seconds of an exchange."""
+    @property
+    def seconds_per_byte_up(self) -> float: ...
+    @property
+    def seconds_per_byte_down(self) -> float: ...
+    @property
+    def up_bps(self) -> float:
+        """Bits a second, 1e12 at most."""
+    @property
+    def down_bps(self) -> float: ...
+    @property
+    def rtt(self) -> float:
+        """Smoothed seconds of an empty exchange."""
+    @property
+    def deviation(self) -> float: ...
+    @property
+    def rtt99(self) -> float:
+        """What 99 of 100 empty exchanges stay under."""
+    def least_rtt(self, at: float) -> float:
+        """Of the last 30 s before ``at``."""
+
+class Calibration:
+    """Probability that the target takes a candidate, by its rank (3 and beyond are one) and its confidence.
+
+    Until verdicts tell, it is the prior, which is worth 16 samples of each rank and range of confidence.
+    """
+
+    class Cell:
+        """Counts of one rank and one range of confidence; ``taken`` of ``samples``."""
+
+        @property
+        def rank(self) -> int: ...
+        @property
+        def from_confidence(self) -> float: ...
+        @property
+        def to_confidence(self) -> float: ...
+        @property
+        def samples(self) -> float: ...
+        @property
+        def taken(self) -> float: ...
+        @property
+        def mean_prior(self) -> float: ...
+
+    def __init__(self, sharpness: float) -> None:
+        """``sharpness``: temperature that turns scores into priors. Raises UsageError unless positive."""
+    def assess(self, scores: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Confidences, softmax of the scores, and priors, softmax of score / sharpness."""
+    def probability(self, rank: int, confidence: float, prior: float) -> float:
+        """Raises UsageError when ``confidence`` or ``prior`` is not from 0 to 1."""
+    def observe(self, rank: int, confidence: float, prior: float, taken: bool) -> None:
+        """The target decided at the candidate's parent: on the candidate, or on another token."""
+    @property
+    def sharpness(self) -> float: ...
+    def table(self) -> list[Calibration.Cell]:
+        """By rank and confidence, for support."""
+
+# For a chain of K tokens there are K + 1 depths: the place of each token, and that of the bonus token.
+
+def stop_probabilities(acceptances: Sequence[float]) -> list[float]:
+    """Where the target first leaves a chain with these acceptances: K + 1 probabilities, the last of the
+    bonus. Raises UsageError for one not from 0 to 1."""
+
+def allocate_single(length: int) -> list[int]:
+    """No alternatives at any of the ``length`` + 1 depths."""
+
+def allocate_uniform(length: int, budget: int) -> list[int]:
+    """``budget`` alternatives, as many at each depth; what is left to the first ones."""
+
+def allocate_nonuniform(
+    stops: Sequence[float], costs: Sequence[float], budget: float, exponent: float
+) -> list[int]:
+    """Most ``sum stops[i] * (1 - (1 + b[i]) ** -exponent)`` with ``sum costs[i] * b[i] <= budget``.
+
+    Closed form, rounded. Raises UsageError when sizes differ, a number is out of range, or the budget exceeds
+    65,536 alternatives at one depth.
+    """
+
+def allocate_measured(
+    stops: Sequence[float], coverage: Sequence[Sequence[float]], costs: Sequence[float], budget: float
+) -> list[int]:
+    """Most ``sum stops[i] * C_i(b[i])`` with ``sum costs[i] * b[i] <= budget``, by marginal gain.
+
+    ``coverage[i][b - 1]``: probability that the target's token at depth i is among the first b alternatives
+    if the chain stops there. A curve that is not concave is taken in steps of its concave hull. Raises
+    UsageError as above, and for a curve that falls.
+    """
+
+def best_length(prefix: Sequence[float], round: float, per_token: float, most: int) -> int:
+    """The K from 1 to ``most`` with the largest ``(1 + sum(prefix[:K])) / (round + per_token * K)``.
+
+    ``prefix[i - 1]``: probability that the first i drafted tokens are all accepted, continued geometrically.
+    ``round``, above 0, and ``per_token``: seconds. Raises UsageError for numbers out of range or a prefix
+    that rises or is empty.
+    """
+
+class Prices:
+    """Seconds of a verification: ``round`` without nodes, ``node`` for each one sent and verified."""
+
+    def __init__(self, *, round: float, node: float) -> None: ...
+    @property
+    def round(self) -> float: ...
+    @property
+    def node(self) -> float: ...
+
+class Selection:
+    """The first ``count`` nodes, and the tokens a second expected of them."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def rate(self) -> float: ...
+
+# Weights are probabilities that the target's text runs through a node, best first. UsageError when one is not
+# from 0 to 1 or rises, a price is negative, or one that must be positive is not.
+
+def best_count(weights: Sequence[float], prices: Prices, rate: float) -> int:
+    """How many leading weights satisfy ``w >= rate * prices.node``; ``rate`` > 0: tokens a second."""
+
+def expected_rate(weights: Sequence[float], count: int, prices: Prices) -> float:
+    """``(1 + sum(weights[:count])) / (prices.round + prices.node * count)``, tokens a second."""
+
+def best_ratio(weights: Sequence[float], prices: Prices) -> Selection:
+    """The count with the largest ``expected_rate``; the smallest among equals."""
 
 class DrafterOptions:
     def __init__(

@@ -1,0 +1,174 @@
+#include "acespec/policy/width_curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "acespec/policy/checks.h"
+
+namespace acespec {
+
+namespace {
+
+constexpr double kWindow = 8.0;
+constexpr double kTolerance = 4.0;       // deviations
+constexpr double kLeastTolerance = 0.2;  // of the mean
+/// How far the first sample of a width may be from what the others foretell.
+constexpr double kFirstFactor = 4.0;
+constexpr std::size_t kRun = 4;
+/// Share of the forward of width 1 that a further node costs, until measured.
+constexpr double kPriorSlope = 1.0 / 8;
+
+double prior_shape(std::size_t width) {
+  return 1.0 + kPriorSlope * static_cast<double>(width - 1);
+}
+
+}  // namespace
+
+WidthCurve::WidthCurve(std::size_t max_width, double first_guess_seconds) {
+  if (max_width == 0 || max_width > kMostWidth) {
+    throw UsageError("max_width is " + std::to_string(max_width) + "; it must be from 1 to " +
+                     std::to_string(kMostWidth));
+  }
+  require_positive("first_guess_seconds", first_guess_seconds);
+  measured_.resize(max_width);
+  curve_.reserve(max_width);
+  blocks_.reserve(max_width);
+  for (std::size_t width = 1; width <= max_width; ++width) {
+    curve_.push_back(first_guess_seconds * prior_shape(width));
+  }
+}
+
+void WidthCurve::require_width(std::size_t width) const {
+  if (width == 0 || width > max_width()) {
+    throw UsageError("width is " + std::to_string(width) + "; it must be from 1 to max_width, " +
+                     std::to_string(max_width()));
+  }
+}
+
+void WidthCurve::observe(std::size_t width, double seconds) {
+  require_width(width);
+  require_positive("seconds", seconds);
+  Measured& at = measured_[width - 1];
+  if (!known_) {
+    known_ = true;
+    take(at, seconds);
+  } else if (at.weight == 0.0) {
+    const double foretold = curve_[width - 1];
+    take(at, std::clamp(seconds, foretold / kFirstFactor, foretold * kFirstFactor));
+  } else {
+    const double ratio = seconds / at.mean;
+    const double tolerance = std::max(kTolerance * deviation_, kLeastTolerance);
+    const double clamped = std::clamp(ratio, 1.0 / (1.0 + tolerance), 1.0 + tolerance);
+    deviation_ += (std::abs(clamped - 1.0) - deviation_) / (2 * kWindow);
+    if (clamped == ratio) {
+      run_length_ = 0;
+    } else if (run_length_ == 0 || run_above_ != (ratio > 1.0)) {
+      run_above_ = ratio > 1.0;
+      run_length_ = 1;
+      run_ratio_ = ratio;
+    } else {
+      ++run_length_;
+      run_ratio_ *= ratio;
+    }
+    if (run_length_ == kRun) {
+      follow(std::pow(run_ratio_, 1.0 / static_cast<double>(kRun)));
+    } else {
+      take(at, at.mean * clamped);
+    }
+  }
+  fit();
+}
+
+void WidthCurve::take(Measured& at, double seconds) {
+  at.weight = std::min(at.weight + 1.0, kWindow);
+  at.mean += (seconds - at.mean) / at.weight;
+}
+
+void WidthCurve::follow(double ratio) {
+  run_length_ = 0;
+  for (Measured& at : measured_) {
+    at.mean *= ratio;
+  }
+}
+
+// Isotonic regression by pooling adjacent violators, over the measured widths.
+void WidthCurve::fit() {
+  blocks_.clear();
+  for (std::size_t width = 1; width <= max_width(); ++width) {
+    const Measured& at = measured_[width - 1];
+    if (at.weight == 0.0) {
+      continue;
+    }
+    blocks_.push_back({at.mean, at.weight, width});
+    while (blocks_.size() > 1 && blocks_[blocks_.size() - 2].mean >= blocks_.back().mean) {
+      const Block last = blocks_.back();
+      blocks_.pop_back();
+      Block& pooled = blocks_.back();
+      pooled.mean = (pooled.mean * pooled.weight + last.mean * last.weight) / (pooled.weight + last.weight);
+      pooled.weight += last.weight;
+      pooled.last = last.last;
+    }
+  }
+  draw();
+}
+
+// The curve through the blocks: from width 1 down to the prior's shape, straight lines in between, and on
+// beyond the widest.
+void WidthCurve::draw() {
+  std::size_t first = 0;   // narrowest measured width
+  std::size_t before = 0;  // the measured width before this one
+  std::size_t block = 0;
+  double slope = 0.0;
+  for (std::size_t width = 1; width <= max_width(); ++width) {
+    if (measured_[width - 1].weight == 0.0) {
+      continue;
+    }
+    block += static_cast<std::size_t>(blocks_[block].last < width);
+    const double seconds = blocks_[block].mean;
+    curve_[width - 1] = seconds;
+    if (first == 0) {
+      first = width;
+      for (std::size_t narrower = 1; narrower < width; ++narrower) {
+        curve_[narrower - 1] = seconds * prior_shape(narrower) / prior_shape(width);
+      }
+    } else {
+      slope = (seconds - curve_[before - 1]) / static_cast<double>(width - before);
+      for (std::size_t between = before + 1; between < width; ++between) {
+        curve_[between - 1] = curve_[before - 1] + slope * static_cast<double>(between - before);
+      }
+    }
+    before = width;
+  }
+  const double widest = curve_[before - 1];
+  slope = first == before
+              ? widest * kPriorSlope / prior_shape(before)
+              : std::max(slope, (widest - curve_[first - 1]) / static_cast<double>(before - first));
+  for (std::size_t wider = before + 1; wider <= max_width(); ++wider) {
+    curve_[wider - 1] = widest + slope * static_cast<double>(wider - before);
+  }
+}
+
+double WidthCurve::seconds(std::size_t width) const {
+  require_width(width);
+  return curve_[width - 1];
+}
+
+std::size_t WidthCurve::widest_within(double seconds) const {
+  require(!std::isnan(seconds), "seconds", seconds, "a number");
+  return static_cast<std::size_t>(std::ranges::upper_bound(curve_, seconds) - curve_.begin());
+}
+
+std::size_t WidthCurve::nodes_within(double seconds, std::size_t width) const {
+  require_width(width);
+  const std::size_t last = widest_within(seconds);
+  const double forwards = std::max(0.0, std::floor(seconds / curve_[width - 1]));
+  if (forwards * static_cast<double>(width) >= static_cast<double>(kMostNodes)) {
+    return kMostNodes;
+  }
+  const std::size_t whole = static_cast<std::size_t>(forwards) * width;
+  const double left = seconds - forwards * curve_[width - 1];
+  return whole + std::min({widest_within(left), width, last});
+}
+
+}  // namespace acespec
