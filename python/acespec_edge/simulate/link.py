@@ -46,6 +46,20 @@ class Network:
         return up, down
 
 
+def framed_up(size: int) -> int:
+    """Bytes on the wire of one message to the cloud, all headers included."""
+    return _with_header(size, _MASK) + PACKET_OVERHEAD
+
+
+def framed_down(size: int) -> int:
+    """Of one from the cloud."""
+    return _with_header(size, 0) + PACKET_OVERHEAD
+
+
+def _with_header(size: int, mask: int) -> int:
+    return size + _HEADER + mask + (_LONGER if size > _SHORT else 0)
+
+
 class Peer(Protocol):
     """The cloud's end of one connection."""
 
@@ -80,8 +94,7 @@ class VirtualLink:
         if self._closed:
             raise LinkError("the simulated link is closed")
         self.bytes_up += len(frame)
-        size = len(frame) + _HEADER + _MASK + (_LONGER if len(frame) > _SHORT else 0)
-        self._last_up = max(self._last_up, self._up.send(self._world(), size))
+        self._last_up = max(self._last_up, self._up.send(self._world(), _with_header(len(frame), _MASK)))
         self._world.at(self._last_up, lambda: self._peer.receive(frame))
 
     def receive(self, timeout: float) -> Received | None:
@@ -105,8 +118,7 @@ class VirtualLink:
             self._peer.lost()
 
     def _send_down(self, frame: bytes) -> None:
-        size = len(frame) + _HEADER + (_LONGER if len(frame) > _SHORT else 0)
-        self._last_down = max(self._last_down, self._down.send(self._world(), size))
+        self._last_down = max(self._last_down, self._down.send(self._world(), _with_header(len(frame), 0)))
         self._world.at(self._last_down, lambda: self._arrived(frame))
 
     def _arrived(self, frame: bytes) -> None:
