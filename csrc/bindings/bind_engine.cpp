@@ -10,6 +10,7 @@
 #include "acespec/engine/engine.h"
 #include "acespec/engine/fake/fake_engine.h"
 #include "acespec/engine/ort/ort_engine.h"
+#include "acespec/engine/trace/trace_engine.h"
 #include "bindings/bind.h"
 
 namespace acespec::bindings {
@@ -115,6 +116,36 @@ void bind_fake(py::module_& m) {
           py::arg("tokens"));
 }
 
+using IdRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
+using ScoreRows = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+void set_record(TraceEngine& engine, const std::vector<std::int32_t>& prompt,
+                const std::vector<std::int32_t>& text, const IdRows& top, const ScoreRows& scores) {
+  if (top.ndim() != 2 || scores.ndim() != 2) {
+    throw UsageError("trace record: top and scores have " + std::to_string(top.ndim()) + " and " +
+                     std::to_string(scores.ndim()) + " dimensions, must have 2: [N, W]");
+  }
+  TraceRecord record;
+  record.prompt = to_ids<TokenId>(prompt);
+  record.text = to_ids<TokenId>(text);
+  record.top = to_ids<TokenId>(std::vector<std::int32_t>(top.data(), top.data() + top.size()));
+  record.scores.assign(scores.data(), scores.data() + scores.size());
+  record.width = static_cast<std::size_t>(top.shape(1));
+  engine.set_record(std::move(record));
+}
+
+void bind_trace(py::module_& m) {
+  const TraceOptions usual;
+  py::class_<TraceEngine, Engine, std::shared_ptr<TraceEngine>>(m, "TraceEngine")
+      .def(py::init([](std::size_t vocabulary, std::size_t slots, std::size_t max_rows,
+                       std::size_t max_positions) {
+             return std::make_shared<TraceEngine>(TraceOptions{vocabulary, slots, max_rows, max_positions});
+           }),
+           py::arg("vocabulary"), py::arg("slots"), py::kw_only(), py::arg("max_rows") = usual.max_rows,
+           py::arg("max_positions") = usual.max_positions)
+      .def("set_record", &set_record, py::arg("prompt"), py::arg("text"), py::arg("top"), py::arg("scores"));
+}
+
 }  // namespace
 
 void bind_engine(py::module_& m) {
@@ -127,6 +158,7 @@ void bind_engine(py::module_& m) {
            py::arg("rows"));
   bind_ort(m);
   bind_fake(m);
+  bind_trace(m);
 }
 
 }  // namespace acespec::bindings

@@ -484,6 +484,33 @@ class FakeEngine(Engine):
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """The model as a function: logits float32[vocabulary] after ``tokens`` at positions 0..n-1."""
 
+class TraceEngine(Engine):
+    """Replays what a recorded drafter said along one text, without a model.
+
+    A row on the text gets the scores recorded there, -inf for ids that were not; any other row the scores of
+    a position that its path names.
+    """
+
+    def __init__(
+        self, vocabulary: int, slots: int, *, max_rows: int = 64, max_positions: int = 4096
+    ) -> None:
+        """``slots``: a multiple of 64. Raises UsageError for sizes that make no engine."""
+
+    def set_record(
+        self,
+        prompt: Sequence[int],
+        text: Sequence[int],
+        top: npt.NDArray[np.int32],
+        scores: npt.NDArray[np.float32],
+    ) -> None:
+        """Replays this from now on; keys of a prefix shared with the last record stay. ``top`` and
+        ``scores``: [len(text), W], the ids recorded before each token of the text and their
+        log-probabilities.
+
+        Raises UsageError for an empty prompt or text, ids outside the vocabulary, scores that are not finite,
+        shapes that do not fit. Not while a forward runs.
+        """
+
 class AffineCost:
     """Online estimate of ``seconds = base + per_unit * n``, both at least 0; a prior worth ``weight`` samples.
 

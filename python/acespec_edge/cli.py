@@ -5,7 +5,9 @@ from __future__ import annotations
 from acespec_edge.commands.export import export
 from acespec_edge.commands.generate import generate
 from acespec_edge.commands.models import app as models
+from acespec_edge.commands.plan import plan
 from acespec_edge.commands.program import Program
+from acespec_edge.commands.simulate import simulate
 from acespec_edge.commands.wan import wan
 
 _program = Program("acespec", "Speculative decoding across a WAN: this device drafts, the cloud verifies.")
@@ -13,6 +15,8 @@ _program.app.command(short_help="Generate text from a prompt.")(generate)
 _program.app.command(short_help="Make a draft bundle from a model.")(export)
 _program.app.add_typer(models, name="models")
 _program.app.command(short_help="Emulate a wide-area network.")(wan)
+_program.app.command(short_help="Say whether speculation will pay.")(plan)
+_program.app.command(short_help="Compare policies in virtual time.")(simulate)
 
 
 def main() -> None:

@@ -41,6 +41,10 @@ double log_sum(const LogitRow& row, double temperature) {
   const float scale = kernels::inverse(temperature);
   double sum = 0.0;
   for (std::size_t first = 0; first < row.logits.size(); first += kTile) {
+    // Rows of a grammar or of a record have most tiles ruled out as a whole.
+    if (std::isinf(row.tile_max[first / kTile])) {
+      continue;
+    }
     const std::size_t count = std::min(kTile, row.logits.size() - first);
     sum += static_cast<double>(kernels::tile_sum_exp(&row.logits[first], count, row.top, scale));
   }

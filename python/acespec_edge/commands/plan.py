@@ -1,0 +1,153 @@
+"""`acespec plan`: will speculation pay on this device, this network, with this target?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acespec_edge.commands.bar import fraction_bar
+from acespec_edge.errors import UsageError
+from acespec_edge.units import bits_per_second, seconds
+
+if TYPE_CHECKING:
+    from acespec_edge.simulate.figures import Figures
+    from acespec_edge.simulate.link import Network
+    from acespec_edge.simulate.plan import Plan
+    from acespec_edge.simulate.profiles import CloudProfile, EdgeProfile
+    from acespec_edge.simulate.trace import Trace
+
+_NEAR = 0.98
+"""Share of the best policy's rate at which auto, which needs no choice, is what to take."""
+
+
+def plan(
+    edge: Annotated[
+        str, typer.Option(metavar="PROFILE", help="The device and its drafter: a name or JSON file.")
+    ] = "jetson-agx-orin-0.5b",
+    cloud: Annotated[
+        str, typer.Option(metavar="PROFILE", help="The target: a name, JSON file, or BASE,PER_NODE in ms.")
+    ] = "2xh100-70b",
+    rtt: Annotated[str, typer.Option(help="Round trip: 100ms.")] = "100ms",
+    up: Annotated[str, typer.Option(help="Rate towards the cloud: 1mbit.")] = "1mbit",
+    down: Annotated[str, typer.Option(help="Rate from the cloud: 10mbit.")] = "10mbit",
+    acceptance: Annotated[
+        float | None, typer.Option(help="Share of drafted tokens that the target takes; else a trace tells.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Simulate on this recording; a small one is built in."),
+    ] = None,
+    probe: Annotated[
+        str | None, typer.Option(metavar="URL", help="Measure the round trip to this cloud instead.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of sentences.")] = False,
+) -> None:
+    """Say before deployment whether speculation will pay, by how much, and with which settings."""
+    from acespec_edge.simulate.link import Network
+    from acespec_edge.simulate.plan import plan as planned
+    from acespec_edge.simulate.profiles import cloud_profile, edge_profile
+    from acespec_edge.simulate.shipped import opened
+
+    if acceptance is not None and trace is not None:
+        raise UsageError("--acceptance and --trace exclude each other: a trace tells the acceptance")
+    recorded = None if acceptance is not None else opened(trace)
+    device, target = edge_profile(edge, recorded), cloud_profile(cloud, recorded)
+    trip = seconds(rtt, "--rtt") if probe is None else _probe(probe)
+    network = Network(trip, bits_per_second(up, "--up"), bits_per_second(down, "--down"))
+    if recorded is None:
+        assert acceptance is not None
+        found, runs = planned(device, target, network, acceptance), []
+    else:
+        found = planned(device, target, network, _acceptance(recorded))
+        runs = _simulated(recorded, device, target, network, shown=not as_json)
+    choice = _choice(found, runs)
+    if as_json:
+        print(json.dumps({**choice, "plan": asdict(found), "simulated": [asdict(one) for one in runs]}))
+        return
+    print(f"{edge} to {cloud}, RTT {1e3 * trip:.0f} ms, up {up}, down {down}")
+    for sentence in _sentences(choice, found, recorded):
+        print(sentence)
+
+
+def _acceptance(trace: Trace) -> float:
+    """Share of all tokens that are the drafter's first choice."""
+    hits = sum(int((record.top[:, 0] == record.text).sum()) for record in trace.records)
+    return hits / sum(len(record.text) for record in trace.records)
+
+
+def _simulated(
+    trace: Trace, edge: EdgeProfile, cloud: CloudProfile, network: Network, *, shown: bool
+) -> list[Figures]:
+    from acespec_edge.simulate.figures import figures
+    from acespec_edge.simulate.runner import CLOUD, Setting, policies, simulate
+
+    names = policies()
+    runs: list[Figures] = []
+    with fraction_bar("simulating", shown=shown) as hear:
+        for name in names:
+            outcome = simulate(Setting(trace, edge, cloud, network, name))
+            alone = None if name == CLOUD else runs[0].tokens_per_second
+            runs.append(figures(name, outcome, alone))
+            hear(name, len(runs) / len(names))
+    return runs
+
+
+def _choice(found: Plan, runs: list[Figures]) -> dict[str, str | float | bool | int]:
+    """What to do, simulated where there was a trace."""
+    policy = "auto" if found.pays else "cloud"
+    rate, alone = max(found.rate, found.cloud_rate), found.cloud_rate
+    bytes_up, bytes_down = found.bytes_up, found.bytes_down
+    if runs:
+        best = max(runs, key=lambda one: one.tokens_per_second)
+        near = (one for one in runs if one.tokens_per_second >= _NEAR * best.tokens_per_second)
+        taken = next((one for one in near if one.policy == "auto"), best)
+        policy, rate, alone = taken.policy, taken.tokens_per_second, runs[0].tokens_per_second
+        bytes_up, bytes_down = taken.bytes_up, taken.bytes_down
+    return {
+        "pays": rate > 1.02 * alone,
+        "policy": policy,
+        "tokens_per_second": rate,
+        "cloud_tokens_per_second": alone,
+        "speedup": rate / alone,
+        "draft_length": found.length,
+        "nodes_ahead": found.budget,
+        "bytes_up_per_token": bytes_up,
+        "bytes_down_per_token": bytes_down,
+        "bound_by": max(found.seconds, key=lambda part: found.seconds[part]),
+    }
+
+
+def _sentences(choice: dict[str, str | float | bool | int], found: Plan, recorded: Trace | None) -> list[str]:
+    rate, alone = float(choice["tokens_per_second"]), float(choice["cloud_tokens_per_second"])
+    rounds, bound = sum(found.seconds.values()), str(choice["bound_by"])
+    if choice["pays"]:
+        verdict = f"It pays: {rate:.1f} tokens/s expected, {rate / alone:.2f} times the {alone:.1f} of the cloud alone."
+    else:
+        verdict = f"It does not pay: the cloud alone streams {alone:.1f} tokens/s, drafts would add nothing to speak of."
+    source = (
+        f"for an acceptance of {found.acceptance:.2f}, as given"
+        if recorded is None
+        else f"simulated on answers of {recorded.target} (acceptance {found.acceptance:.2f})"
+    )
+    return [
+        verdict,
+        f"The figures are {source}; other texts and models have others.",
+        f"Take policy {choice['policy']}; a chain of fixed length would be best at {found.length} tokens, "
+        f"with about {found.budget} nodes drafted ahead in the time of a round.",
+        f"Each token costs about {float(choice['bytes_up_per_token']):.0f} bytes up and "
+        f"{float(choice['bytes_down_per_token']):.0f} down.",
+        f"A chain's round is bound by {bound}: {1e3 * found.seconds[bound]:.0f} of {1e3 * rounds:.0f} ms.",
+    ]
+
+
+def _probe(url: str) -> float:
+    """Seconds of the shortest of some round trips to the cloud at ``url``. Raises LinkError, UsageError."""
+    from acespec_edge.simulate.probe import round_trip
+    from acespec_edge.transport import connect, read_token
+
+    token = read_token(None)
+    return round_trip(lambda: connect(url, token=token))

@@ -1,0 +1,173 @@
+"""What simulated machines take for a forward."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from acespec_edge.errors import UsageError
+from acespec_edge.simulate.trace import Trace
+
+THIS_MACHINE: Final = "this-machine"
+"""The profile that the trace itself was recorded with."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeProfile:
+    """A device with its drafter. ``forward_ms``: milliseconds of a forward by its rows, for one row and some
+    more; between them, and beyond, straight lines. ``sources``: where the figures come from.
+    """
+
+    name: str
+    forward_ms: Mapping[int, float]
+    sources: tuple[str, ...] = ()
+
+    def seconds(self, rows: int) -> float:
+        """Of a forward of ``rows`` tokens."""
+        known = sorted(self.forward_ms.items())
+        low, high = known[0], known[0]
+        for point in known[1:]:
+            low, high = high, point
+            if rows <= point[0]:
+                break
+        if low == high or rows <= low[0]:
+            return low[1] / 1e3
+        slope = max(0.0, (high[1] - low[1]) / (high[0] - low[0]))
+        return (low[1] + slope * (rows - low[0])) / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class CloudProfile:
+    """A verifier with its target: a forward takes ``base_ms`` and ``per_node_ms`` for each drafted node, a
+    prompt ``base_ms`` and ``prefill_ms`` for each token of a chunk."""
+
+    name: str
+    base_ms: float
+    per_node_ms: float
+    prefill_ms: float
+    sources: tuple[str, ...] = ()
+
+    def seconds(self, nodes: int) -> float:
+        """Of a verification of ``nodes`` nodes; of a plain step for none."""
+        return (self.base_ms + self.per_node_ms * nodes) / 1e3
+
+    def prefill_seconds(self, tokens: int) -> float:
+        """Of one chunk of a prompt."""
+        return (self.base_ms + self.prefill_ms * tokens) / 1e3
+
+
+def edge_profile(name: str, trace: Trace | None = None) -> EdgeProfile:
+    """The built-in profile ``name``, or the one in the file of that name; this-machine is the trace's.
+
+    Raises UsageError naming the file and the field that is wrong, or the profiles there are.
+    """
+    if name == THIS_MACHINE:
+        table = _timing(trace, "edge_ms")
+        return EdgeProfile(name, table, (f"measured on {trace.machine}" if trace else "",))
+    where, entry = _entry("edge", name)
+    known = _field(entry, where, "forward_ms", dict)
+    try:
+        table = {int(rows): float(ms) for rows, ms in known.items()}
+    except (TypeError, ValueError):
+        table = {}
+    if 1 not in table or any(rows < 1 or not 0 < ms < math.inf for rows, ms in table.items()):
+        raise UsageError(
+            f'{where}: forward_ms is {known!r}: milliseconds by rows, such as {{"1": 20, "8": 24}}, are right'
+        )
+    return EdgeProfile(name, table, _sources(entry, where))
+
+
+def cloud_profile(name: str, trace: Trace | None = None) -> CloudProfile:
+    """As edge_profile(). ``BASE,PER_NODE`` gives milliseconds instead of a name."""
+    if name == THIS_MACHINE:
+        base, slope = _line(_timing(trace, "cloud_ms"))
+        return CloudProfile(name, base, slope, slope, (f"measured on {trace.machine}" if trace else "",))
+    if "," in name and not Path(name).exists():
+        base, per_node = _pair(name)
+        return CloudProfile(name, base, per_node, per_node, ("given",))
+    where, entry = _entry("cloud", name)
+    base, per_node, prefill = (
+        _milliseconds(entry, where, field) for field in ("base_ms", "per_node_ms", "prefill_ms")
+    )
+    return CloudProfile(name, base, per_node, prefill, _sources(entry, where))
+
+
+def names(kind: str) -> list[str]:
+    """The built-in profiles of ``kind``, edge or cloud."""
+    return list(_shipped()[kind])
+
+
+def _shipped() -> dict[str, dict[str, Any]]:
+    text = (resources.files("acespec_edge.simulate") / "profiles.json").read_text(encoding="utf-8")
+    shipped: dict[str, dict[str, Any]] = json.loads(text)
+    return shipped
+
+
+def _entry(kind: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Where it was found, and the profile."""
+    shipped = _shipped()[kind]
+    if name in shipped:
+        return f"profile {name}", shipped[name]
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(
+            f"{kind} profile is {name!r}: give a JSON file, {THIS_MACHINE}, or one of {', '.join(shipped)}"
+        )
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{path}: not a usable profile ({problem})") from problem
+    if not isinstance(entry, dict):
+        raise UsageError(f"{path}: not a usable profile (a JSON object is right)")
+    return str(path), entry
+
+
+def _field(entry: dict[str, Any], where: str, field: str, kind: type) -> Any:
+    value = entry.get(field)
+    if not isinstance(value, kind):
+        raise UsageError(f"{where}: {field} is {value!r}: docs/simulator.md has what is right")
+    return value
+
+
+def _milliseconds(entry: dict[str, Any], where: str, field: str) -> float:
+    value = entry.get(field)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise UsageError(f"{where}: {field} is {value!r}: milliseconds, 0 or more, are right")
+    return float(value)
+
+
+def _sources(entry: dict[str, Any], where: str) -> tuple[str, ...]:
+    return tuple(str(source) for source in _field({"sources": [], **entry}, where, "sources", list))
+
+
+def _timing(trace: Trace | None, field: str) -> Mapping[int, float]:
+    table: Mapping[int, float] = {} if trace is None else getattr(trace.timing, field)
+    first = 1 if field == "edge_ms" else 0
+    if first not in table:
+        raise UsageError(f"profile {THIS_MACHINE}: the trace has no timing: name another profile")
+    return table
+
+
+def _line(table: Mapping[int, float]) -> tuple[float, float]:
+    """Milliseconds at 0 as measured, and what each node adds by the least squares through that point."""
+    base = table[0]
+    squares = sum(nodes * nodes for nodes in table)
+    slope = sum(nodes * (ms - base) for nodes, ms in table.items()) / squares if squares else 0.0
+    return base, max(0.0, slope)
+
+
+def _pair(text: str) -> tuple[float, float]:
+    try:
+        base, per_node = (float(part) for part in text.split(","))
+        if not (0 <= base < math.inf and 0 <= per_node < math.inf):
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"cloud profile is {text!r}: give BASE,PER_NODE in milliseconds, such as 150,1"
+        ) from None
+    return base, per_node
