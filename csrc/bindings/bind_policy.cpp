@@ -26,7 +26,8 @@ using Weights = std::vector<float>;
 
 void bind_costs(py::module_& m) {
   py::class_<AffineCost>(m, "AffineCost")
-      .def(py::init<double, double, double>(), py::arg("base"), py::arg("per_unit"), py::arg("weight"))
+      .def(py::init<double, double, double, double>(), py::arg("base"), py::arg("per_unit"),
+           py::arg("weight"), py::arg("size"))
       .def("observe", &AffineCost::observe, py::arg("n"), py::arg("seconds"))
       .def("__call__", &AffineCost::operator(), py::arg("n"))
       .def_property_readonly("base", &AffineCost::base)

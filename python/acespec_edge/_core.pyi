@@ -512,14 +512,15 @@ class TraceEngine(Engine):
         """
 
 class AffineCost:
-    """Online estimate of ``seconds = base + per_unit * n``, both at least 0; a prior worth ``weight`` samples.
+    """Online estimate of ``seconds = base + per_unit * n``, both at least 0. ``per_unit`` is worth ``weight``
+    samples of sizes from 0 to ``size``, ``base`` holds until the first sample.
 
     Weighted least squares over about 64 samples. While all n are equal, ``base`` alone moves. A sample more
     than 5 mean deviations off counts as one at that distance; after four in a row on one side the line moves
     there. Raises UsageError for numbers that are negative or not finite.
     """
 
-    def __init__(self, base: float, per_unit: float, weight: float) -> None: ...
+    def __init__(self, base: float, per_unit: float, weight: float, size: float) -> None: ...
     def observe(self, n: float, seconds: float) -> None: ...
     def __call__(self, n: float) -> float:
         """Expected seconds of size ``n``."""

@@ -12,6 +12,8 @@ from acespec_edge.session_events import Committed
 _NODE_BYTES: Final = 4
 """A drafted node on the wire: an id and the way to its parent."""
 
+_VERDICT_BYTES: Final = 60
+
 _FIRST_VERIFY: Final = (0.05, 0.001)
 """Base and per node, seconds: of a target nothing is known of."""
 
@@ -41,7 +43,7 @@ class Controller:
         """``width``: most nodes in one forward."""
         self.policy = policy
         self.link = _core.LinkEstimate()
-        self.verify = _core.AffineCost(*_FIRST_VERIFY, 1.0)
+        self.verify = _core.AffineCost(*_FIRST_VERIFY, 1.0, 16.0)
         self.forward = _core.WidthCurve(width, _FIRST_FORWARD)
         self._width = width
         self._queue = 0.0
@@ -104,7 +106,7 @@ class Controller:
     def sent(self, at: float, nodes: int, size: int) -> None:
         """A draft of ``size`` bytes left for an idle cloud, which then verifies ``nodes`` nodes."""
         self.working(at, nodes)
-        self._due = at + self.link.round_trip(size, 0) + self._queue + self.verify(nodes)
+        self._due = at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.verify(nodes)
 
     def working(self, since: float, nodes: int) -> None:
         """The cloud verifies ``nodes`` nodes. ``since``: when a draft that it gets as it begins would have

@@ -18,25 +18,27 @@ constexpr double kFaint = 0.25;
 
 }  // namespace
 
-AffineCost::AffineCost(double base, double per_unit, double weight)
+AffineCost::AffineCost(double base, double per_unit, double weight, double size)
     : prior_weight_(weight),
       slope_(per_unit),
+      slope_weight_(weight * size * size / 4),
       mean_seconds_(base),
-      mean_weight_(weight),
+      spread_(size * size),
       deviation_(base / 2) {
   require_amount("base", base);
   require_amount("per_unit", per_unit);
   require_positive("weight", weight);
+  require_positive("size", size);
 }
 
 void AffineCost::observe(double n, double seconds) {
   require_amount("n", n);
   require_amount("seconds", seconds);
   if (samples_ == 0) {
-    // The prior's samples lie where the first one does: only there is its level of use.
-    mean_seconds_ += slope_ * n;
+    // A level that only was assumed would pass for the effect of the next sample's size.
+    mean_seconds_ = seconds;
     mean_n_ = n;
-    deviation_ = std::max(mean_seconds_, seconds) / 2;
+    deviation_ = seconds / 2;
   }
   ++samples_;
   widen(n);

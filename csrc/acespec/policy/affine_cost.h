@@ -19,9 +19,10 @@ class AffineCost {
   static constexpr double kWindow = 64.0;
   static constexpr double kTolerance = 5.0;
 
-  /// A prior worth `weight` samples of any size up to the largest that will be seen. Throws UsageError when
-  /// `base` or `per_unit` is negative, `weight` not positive, or one of them not finite.
-  AffineCost(double base, double per_unit, double weight);
+  /// A slope worth `weight` samples of sizes from 0 to `size`, or to the largest seen if that is more, and a
+  /// base that holds until the first sample. Throws UsageError when `base` or `per_unit` is negative,
+  /// `weight` or `size` not positive, or one of them not finite.
+  AffineCost(double base, double per_unit, double weight, double size);
 
   /// Throws UsageError when a number is negative or not finite.
   void observe(double n, double seconds);
@@ -30,7 +31,7 @@ class AffineCost {
   [[nodiscard]] double operator()(double n) const { return base() + slope_ * n; }
   [[nodiscard]] double base() const { return mean_seconds_ - slope_ * mean_n_; }
   [[nodiscard]] double per_unit() const noexcept { return slope_; }
-  /// Mean distance of a sample from the line, seconds; half the prior's base before the first.
+  /// Mean distance of a sample from the line, seconds; half of it before there is any.
   [[nodiscard]] double deviation() const noexcept { return deviation_; }
   [[nodiscard]] std::size_t samples() const noexcept { return samples_; }
 
@@ -46,11 +47,11 @@ class AffineCost {
 
   double prior_weight_;
   double slope_;
-  double slope_weight_ = 0.0;  // sum of squared distances from the mean size that the slope rests on
+  double slope_weight_;  // sum of squared distances from the mean size that the slope rests on
   double mean_n_ = 0.0;
   double mean_seconds_;
-  double mean_weight_;   // samples that the means rest on
-  double spread_ = 0.0;  // square of the largest size, fading like a sample
+  double mean_weight_ = 0.0;  // samples that the means rest on
+  double spread_;             // square of the largest size, fading like a sample
   double deviation_;
   std::size_t samples_ = 0;
   std::array<Sample, 4> run_{};  // the last samples too far off, all on one side

@@ -10,7 +10,9 @@ namespace {
 
 /// Seconds a byte takes at 50 kbit/s.
 constexpr double kUnmeasuredPrice = 8.0 / 50e3;
-constexpr double kPriorWeight = 4.0;
+constexpr double kPriorWeight = 0.5;
+/// Bytes of a message that differs from the next one by as much as drafts do.
+constexpr double kPriorSize = 100.0;
 /// What bytes may be of an exchange whose sizes nothing is known about yet, and of a rough one, which carries
 /// a whole prompt: a bound from above on the price of a byte.
 constexpr double kFirstShare = 0.5;
@@ -30,8 +32,8 @@ double without(double seconds, double bytes) {
 }  // namespace
 
 LinkEstimate::LinkEstimate()
-    : up_(RoundTrip::kUnmeasured, kUnmeasuredPrice, kPriorWeight),
-      down_(RoundTrip::kUnmeasured, kUnmeasuredPrice, kPriorWeight) {}
+    : up_(RoundTrip::kUnmeasured, kUnmeasuredPrice, kPriorWeight, kPriorSize),
+      down_(RoundTrip::kUnmeasured, kUnmeasuredPrice, kPriorWeight, kPriorSize) {}
 
 void LinkEstimate::observe(double bytes_up, double bytes_down, double seconds, double at, bool rough) {
   require_amount("bytes_up", bytes_up);
@@ -51,8 +53,8 @@ void LinkEstimate::observe(double bytes_up, double bytes_down, double seconds, d
   const double empty = std::max(0.0, seconds - paid);
   empty_.observe(empty, at, rough);
   if (first || too_dear) {
-    up_ = AffineCost(empty, up_price, kPriorWeight);
-    down_ = AffineCost(empty, down_price, kPriorWeight);
+    up_ = AffineCost(empty, up_price, kPriorWeight, kPriorSize);
+    down_ = AffineCost(empty, down_price, kPriorWeight, kPriorSize);
   } else if (!rough) {
     up_.observe(bytes_up, without(seconds, down_price * bytes_down));
     down_.observe(bytes_down, without(seconds, up_price * bytes_up));

@@ -10,9 +10,11 @@ from typing import Final, Protocol, cast
 
 from acespec_edge import _core
 from acespec_edge.channel import Channel
+from acespec_edge.control import Controller
 from acespec_edge.drafting import Drafter
 from acespec_edge.errors import UsageError
-from acespec_edge.modes import Commit, Pace, Run, speculate, target_alone
+from acespec_edge.modes import Commit, Run, target_alone
+from acespec_edge.policy import POLICIES
 from acespec_edge.request import Request
 from acespec_edge.session import EdgeSession
 from acespec_edge.simulate.clock import SimulationError, World
@@ -20,6 +22,7 @@ from acespec_edge.simulate.link import Network, Peer, VirtualLink
 from acespec_edge.simulate.profiles import CloudProfile, EdgeProfile
 from acespec_edge.simulate.timed_drafter import TimedDrafter
 from acespec_edge.simulate.trace import Record, Trace
+from acespec_edge.speculation import speculate
 from acespec_edge.stats import Meter, Stats
 from acespec_edge.vocabulary import Vocabulary
 
@@ -31,6 +34,9 @@ MAX_NODES: Final = 256
 
 CLOUD: Final = "cloud"
 """The policy that everything is compared with: the target alone."""
+
+_WIDTH: Final = 16
+"""Most nodes in one forward, as a runtime has it by default."""
 
 _TIMEOUT: Final = 1e6
 """Virtual seconds of silence; no link is lost here."""
@@ -108,7 +114,7 @@ def simulate(setting: Setting, make_cloud: CloudMaker | None = None) -> Outcome:
 
 def policies() -> list[str]:
     """What can be simulated, the cloud alone first."""
-    return [CLOUD, "chain"]
+    return [CLOUD, *POLICIES]
 
 
 class _Client:
@@ -123,6 +129,9 @@ class _Client:
         self._cloud = cloud
         self._done = done
         self._cancelled = threading.Event()
+        # The target alone follows no policy; what it is measured by is one's as well as another's.
+        policy = POLICIES.get(setting.policy, POLICIES["auto"])
+        self._control = Controller(policy, width=_WIDTH)
 
     def run(self) -> None:
         setting, trace = self._setting, self._setting.trace
@@ -172,10 +181,9 @@ class _Client:
         # No grammar and no text: nothing asks for the vocabulary.
         run = Run(request, cast(Vocabulary, None), meter, self._cancelled, self._world)
         if drafter is None:
-            return target_alone(run, channel)
+            return target_alone(run, channel, self._control)
         drafter.replay(record)
-        pace = Pace(context=drafter.context, draft_length=8, width=8)
-        return speculate(run, channel, cast(Drafter, drafter), pace)
+        return speculate(run, channel, cast(Drafter, drafter), self._control, drafter.context)
 
 
 def installed_cloud() -> CloudMaker:
