@@ -485,7 +485,8 @@ class FakeEngine(Engine):
         """The model as a function: logits float32[vocabulary] after ``tokens`` at positions 0..n-1."""
 
 class AffineCost:
-    """Online estimate of ``seconds = base + per_unit * n``, both at least 0; a prior worth ``weight`` samples.
+    """Online estimate of ``seconds = base + per_unit * n``, both at least 0; the prior is worth ``weight``
+    samples.
 
     Weighted least squares over about 64 samples. While all n are equal, ``base`` alone moves. A sample more
     than 5 mean deviations off counts as one at that distance; after four in a row on one side the line moves
