@@ -39,6 +39,13 @@ def test_a_room_includes_only_what_it_links(room: str) -> None:
                 assert home in allowed, f"{path.name} includes {header}; {room} links {sorted(allowed)}"
 
 
+def test_policy_reads_no_clock() -> None:
+    """Time is its argument, so that a simulator's seconds are as good as real ones."""
+    assert links("policy") == {"policy", "base"}
+    for path in sources("policy"):
+        assert not {"chrono", "ctime", "thread"} & set(INCLUDE.findall(path.read_text(encoding="utf-8")))
+
+
 @pytest.mark.parametrize(
     ("library", "home"),
     [("pybind11/", "bindings"), ("onnxruntime_", "acespec/engine/ort"), ("dlfcn", "acespec/engine/ort")],

@@ -1,6 +1,7 @@
 // What something costs by its size, learned while it is paid.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -29,7 +30,7 @@ class AffineCost {
 
   /// Expected seconds of size `n`.
   [[nodiscard]] double operator()(double n) const { return base() + slope_ * n; }
-  [[nodiscard]] double base() const { return mean_seconds_ - slope_ * mean_n_; }
+  [[nodiscard]] double base() const { return std::max(0.0, mean_seconds_ - slope_ * mean_n_); }
   [[nodiscard]] double per_unit() const noexcept { return slope_; }
   /// Mean distance of a sample from the line, seconds; half of it before there is any.
   [[nodiscard]] double deviation() const noexcept { return deviation_; }

@@ -23,13 +23,15 @@ std::size_t best_length(std::span<const double> prefix, double round, double per
     return 0;
   }
   // Each further token adds at most what the one before did, so the first that does not pay ends the search:
-  // one pays iff its probability times the time so far exceeds its own time times the tokens so far.
+  // one pays iff its probability times the time so far exceeds its own time times the tokens so far, by more
+  // than rounding.
+  constexpr double kRounding = 1.0 + 1e-12;
   std::size_t length = 1;
   double next = prefix[0];
   double tokens = 1.0 + next;
   while (length < most) {
     next = length < prefix.size() ? prefix[length] : next * ratio;
-    if (next * (round + per_token * static_cast<double>(length)) <= per_token * tokens) {
+    if (next * (round + per_token * static_cast<double>(length)) <= per_token * tokens * kRounding) {
       break;
     }
     tokens += next;

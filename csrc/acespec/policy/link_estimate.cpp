@@ -13,10 +13,9 @@ constexpr double kUnmeasuredPrice = 8.0 / 50e3;
 constexpr double kPriorWeight = 0.5;
 /// Bytes of a message that differs from the next one by as much as drafts do.
 constexpr double kPriorSize = 100.0;
-/// What bytes may be of an exchange whose sizes nothing is known about yet, and of a rough one, which carries
-/// a whole prompt: a bound from above on the price of a byte.
+/// What bytes may be of any exchange, and of the first one, when sizes have told nothing yet.
+constexpr double kMostShare = 0.9;
 constexpr double kFirstShare = 0.5;
-constexpr double kRoughShare = 0.9;
 constexpr double kMostBps = 1e12;
 
 double bits_per_second(double seconds_per_byte) {
@@ -43,14 +42,13 @@ void LinkEstimate::observe(double bytes_up, double bytes_down, double seconds, d
   double up_price = seconds_per_byte_up();
   double down_price = seconds_per_byte_down();
   double paid = up_price * bytes_up + down_price * bytes_down;
-  const double most = seconds * (rough ? kRoughShare : kFirstShare);
+  const double most = seconds * (first ? kFirstShare : kMostShare);
   const bool too_dear = (rough || first) && paid > most;
   if (too_dear) {
     up_price *= most / paid;
     down_price *= most / paid;
-    paid = most;
   }
-  const double empty = std::max(0.0, seconds - paid);
+  const double empty = seconds - std::min(paid, most);
   empty_.observe(empty, at, rough);
   if (first || too_dear) {
     up_ = AffineCost(empty, up_price, kPriorWeight, kPriorSize);
