@@ -34,8 +34,8 @@ class SentDraft:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What a verdict answers: all drafts up to ``number``. ``sent``: the newest of these, unless an earlier
-    verdict has answered it; ``free_run``: whether it lets the cloud go on by itself. ``tree``: what
-    the cloud had.
+    verdict has answered it; ``free_run``: whether it lets the cloud go on by itself. ``tree``: the
+    nodes that the cloud had.
     """
 
     number: int
@@ -65,6 +65,7 @@ def committed_by(
     until the request's end before it.
     """
     sent = answered.sent
+    idle = not tokens and verdict.sparse is None  # what a draft resampled had ended the request
     queue, verify = 1e-6 * verdict.queue_us, 1e-6 * verdict.verify_us
     return Committed(
         tokens,
@@ -79,7 +80,7 @@ def committed_by(
         bytes_down=size,
         verify=verify,
         queue=queue,
-        nodes=answered.verified(room),
+        nodes=0 if idle else answered.verified(room),
         answered=sent is not None,
     )
 
@@ -159,14 +160,11 @@ class InFlight:
             number, free_run = self._answered, self._runs_free
         else:
             raise self._unexpected(round_number)
-        possible = (
-            any(round <= number for round in self.mirror.rounds())
-            or self._is_asked(number)
-            or (free_run and not self.rejected)
-        )
-        if not possible or (self._opens and number > 0):
+        tree = self.mirror.tree(round=number)
+        has_work = bool(tree.nodes) or self._is_asked(number) or (free_run and not self.rejected)
+        if not has_work or (self._opens and number > 0):
             raise self._unexpected(round_number)
-        return Answered(number, sent, free_run, self.mirror.tree(round=number))
+        return Answered(number, sent, free_run, tree)
 
     def ended_by(self, round_number: int) -> Answered:
         """The same for the end of a cancelled request, which repeats the round of the verdict before it."""
