@@ -117,6 +117,12 @@ class Edges(Requests):
             assert self.alone.agrees(self.pair.committed, self.pair.finish)
 
     @invariant()
+    def is_the_clouds_too(self) -> None:
+        request = self.pair.connection._session._request
+        if request is not None and self.alone is not None and request.number == self.pair.edge._request:
+            assert self.alone.agrees(request.committed, _core.Finish.none)
+
+    @invariant()
     def is_known_whether_an_answer_is_to_come(self) -> None:
         """Once nothing is under way and the cloud has nothing to do, both sides hold the same."""
         if self.up or self.pair.down or self.rig.scheduler.queue or not self.running:

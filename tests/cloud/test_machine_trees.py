@@ -114,6 +114,12 @@ class Trees(Requests):
         if self.alone is not None:
             assert self.alone.agrees(self.committed, self.finish)
 
+    @invariant()
+    def is_the_clouds_too(self) -> None:
+        request = self.client.connection._session._request
+        if request is not None and self.alone is not None:
+            assert self.alone.agrees(request.committed, _core.Finish.none)
+
     def teardown(self) -> None:
         for _ in range(CONTEXT + 2):
             self.rig.scheduler.run()
