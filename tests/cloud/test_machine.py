@@ -14,6 +14,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from acespec_edge import _core
 from acespec_edge.session_state import State
+from cloud_stub.request import Request
 from tests.cloud.machine_kit import CONTEXT, MANY, MAX_NODES, MOSTLY, SELDOM, TOKENS, Requests
 from tests.cloud.test_pair import Pair
 
@@ -116,20 +117,29 @@ class Edges(Requests):
         if self.alone is not None:
             assert self.alone.agrees(self.pair.committed, self.pair.finish)
 
-    @invariant()
-    def is_the_clouds_too(self) -> None:
+    @property
+    def served(self) -> Request | None:
+        """The request as the cloud has it, when it is the edge's."""
         request = self.pair.connection._session._request
-        if request is not None and self.alone is not None and request.number == self.pair.edge._request:
-            assert self.alone.agrees(request.committed, _core.Finish.none)
+        return request if request is not None and request.number == self.pair.edge._request else None
 
     @invariant()
-    def is_known_whether_an_answer_is_to_come(self) -> None:
-        """Once nothing is under way and the cloud has nothing to do, both sides hold the same."""
-        if self.up or self.pair.down or self.rig.scheduler.queue or not self.running:
+    def is_the_clouds_too(self) -> None:
+        if self.served is not None and self.alone is not None:
+            assert self.alone.agrees(self.served.committed, _core.Finish.none)
+
+    @invariant()
+    def is_one_tree(self) -> None:
+        """Once nothing is under way both sides hold the same, and all of it is being verified."""
+        edge, request = self.pair.edge, self.served
+        if self.up or request is None:
             return
-        edge, request = self.pair.edge, self.pair.connection._session._request
-        assert not edge.waiting and edge.unanswered == 0 and edge.held == 0
-        assert request is not None and len(request._mirror) == 0
+        assert edge.waiting or not request.free_run
+        if not self.pair.down:
+            assert edge._in_flight is not None
+            assert edge._in_flight.mirror.tree() == request._mirror.tree()
+            if not self.rig.scheduler.queue:
+                assert not edge.waiting and edge.unanswered == edge.held == 0
 
     @invariant()
     def is_worth_waiting(self) -> None:
