@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.mirror import Mirror, Tree
 from acespec_edge.protocol import FARTHEST_PARENT, depths, path_to, wire_round
 from acespec_edge.session_events import Committed
+
+_MOST_UNANSWERED: Final = 64
+"""Drafts that a cloud lets wait for a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,25 @@ class InFlight:
     def unanswered(self) -> int:
         """Drafts that a verdict is still to come for."""
         return sum(sent.number > self._settled for sent in self._sent)
+
+    def check_room(self, nodes: int, max_nodes: int, *, alone: bool) -> None:
+        """Raises UsageError when a draft of ``nodes`` nodes must not be sent now: the cloud has room for
+        ``max_nodes``. ``alone``: a draft waits for the verdict of the one before.
+        """
+        if alone and self.owed:
+            raise UsageError(
+                f"draft of round {self.newest + 1}: round {self.newest} has no verdict yet, and residual mode "
+                "takes one draft at a time"
+            )
+        if len(self.mirror) + nodes > max_nodes:
+            raise UsageError(
+                f"draft of {nodes} nodes: the cloud takes {max_nodes}, and may still hold {len(self.mirror)}"
+            )
+        if self.unanswered >= _MOST_UNANSWERED:
+            raise UsageError(
+                f"draft of round {self.newest + 1}: {self.unanswered} drafts have no verdict yet, and no more "
+                "may wait for one"
+            )
 
     def check_parents(self, count: int, parents: Sequence[int]) -> None:
         """Raises UsageError unless ``parents`` can be those of the next ``count`` nodes."""
