@@ -127,7 +127,7 @@ class InFlight:
 
     @property
     def unanswered(self) -> int:
-        """Drafts that a verdict is still to come for."""
+        """Drafts that no verdict has answered; 0 when none is to be waited for."""
         return sum(sent.number > self._settled for sent in self._sent)
 
     def check_room(self, nodes: int, max_nodes: int, *, alone: bool) -> None:
@@ -136,8 +136,8 @@ class InFlight:
         """
         if alone and self.owed:
             raise UsageError(
-                f"draft of round {self.newest + 1}: round {self.newest} has no verdict yet, and residual mode "
-                "takes one draft at a time"
+                f"draft of round {self.newest + 1}: round {self.newest} has no verdict yet, and residual "
+                "mode takes one draft at a time"
             )
         if len(self.mirror) + nodes > max_nodes:
             raise UsageError(
@@ -145,8 +145,8 @@ class InFlight:
             )
         if self.unanswered >= _MOST_UNANSWERED:
             raise UsageError(
-                f"draft of round {self.newest + 1}: {self.unanswered} drafts have no verdict yet, and no more "
-                "may wait for one"
+                f"draft of round {self.newest + 1}: {self.unanswered} drafts have no verdict yet, and no "
+                "more may wait for one"
             )
 
     def check_parents(self, count: int, parents: Sequence[int]) -> None:

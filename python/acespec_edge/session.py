@@ -56,7 +56,7 @@ class EdgeSession:
 
     @property
     def unanswered(self) -> int:
-        """Drafts (and the Open) that a verdict is still to come for; drafts that the cloud drops are not."""
+        """Drafts (and the Open) that no verdict has answered; 0 when none is to be waited for."""
         return 0 if self._in_flight is None else self._in_flight.unanswered
 
     @property
