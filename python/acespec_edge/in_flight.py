@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.mirror import Mirror, Tree
 from acespec_edge.protocol import FARTHEST_PARENT, depths, path_to, wire_round
 from acespec_edge.session_events import Committed
+
+_MOST_UNANSWERED: Final = 64
+"""Drafts that a cloud lets wait for a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,8 @@ class SentDraft:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What a verdict answers: all drafts up to ``number``. ``sent``: the newest of these, unless an earlier
-    verdict has answered it; ``free_run``: whether it lets the cloud go on by itself. ``tree``: what
-    the cloud had.
+    verdict has answered it; ``free_run``: whether it lets the cloud go on by itself. ``tree``: the
+    nodes that the cloud had.
     """
 
     number: int
@@ -65,6 +69,7 @@ def committed_by(
     until the request's end before it.
     """
     sent = answered.sent
+    idle = not tokens and verdict.sparse is None  # what a draft resampled had ended the request
     queue, verify = 1e-6 * verdict.queue_us, 1e-6 * verdict.verify_us
     return Committed(
         tokens,
@@ -79,7 +84,7 @@ def committed_by(
         bytes_down=size,
         verify=verify,
         queue=queue,
-        nodes=answered.verified(room),
+        nodes=0 if idle else answered.verified(room),
         answered=sent is not None,
     )
 
@@ -127,8 +132,27 @@ class InFlight:
 
     @property
     def unanswered(self) -> int:
-        """Drafts that a verdict is still to come for."""
+        """Drafts that no verdict has answered; 0 when none is to be waited for."""
         return sum(sent.number > self._settled for sent in self._sent)
+
+    def check_room(self, nodes: int, max_nodes: int, *, alone: bool) -> None:
+        """Raises UsageError when a draft of ``nodes`` nodes must not be sent now: the cloud has room for
+        ``max_nodes``. ``alone``: a draft waits for the verdict of the one before.
+        """
+        if alone and self.owed:
+            raise UsageError(
+                f"draft of round {self.newest + 1}: round {self.newest} has no verdict yet, and residual "
+                "mode takes one draft at a time"
+            )
+        if len(self.mirror) + nodes > max_nodes:
+            raise UsageError(
+                f"draft of {nodes} nodes: the cloud takes {max_nodes}, and may still hold {len(self.mirror)}"
+            )
+        if self.unanswered >= _MOST_UNANSWERED:
+            raise UsageError(
+                f"draft of round {self.newest + 1}: {self.unanswered} drafts have no verdict yet, and no "
+                "more may wait for one"
+            )
 
     def check_parents(self, count: int, parents: Sequence[int]) -> None:
         """Raises UsageError unless ``parents`` can be those of the next ``count`` nodes."""
@@ -164,14 +188,11 @@ class InFlight:
             number, free_run = self._answered, self._runs_free
         else:
             raise self._unexpected(round_number)
-        possible = (
-            any(round <= number for round in self.mirror.rounds())
-            or self._is_asked(number)
-            or (free_run and not self.rejected)
-        )
-        if not possible or (self._opens and number > 0):
+        tree = self.mirror.tree(round=number)
+        has_work = bool(tree.nodes) or self._is_asked(number) or (free_run and not self.rejected)
+        if not has_work or (self._opens and number > 0):
             raise self._unexpected(round_number)
-        return Answered(number, sent, free_run, self.mirror.tree(round=number))
+        return Answered(number, sent, free_run, tree)
 
     def ended_by(self, round_number: int) -> Answered:
         """The same for the end of a cancelled request, which repeats the round of the verdict before it."""

@@ -4,7 +4,7 @@ argument."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
@@ -16,9 +16,6 @@ from acespec_edge.session_events import Committed, Event, Welcomed
 from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
 from acespec_edge.verdict_rules import Terms, check_logprobs, check_sparse, check_tokens
-
-_MOST_UNANSWERED: Final = 64
-"""Drafts that a cloud lets wait for a verdict."""
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
 
@@ -69,7 +66,7 @@ class EdgeSession:
 
     @property
     def unanswered(self) -> int:
-        """Drafts (and the Open) that a verdict is still to come for; drafts that the cloud drops are not."""
+        """Drafts (and the Open) that no verdict has answered; 0 when none is to be waited for."""
         return 0 if self._in_flight is None else self._in_flight.unanswered
 
     @property
@@ -192,21 +189,8 @@ class EdgeSession:
         return self._in_flight
 
     def _check_room(self, flight: InFlight, nodes: int) -> None:
-        if self._terms.mode == _core.Mode.residual and flight.owed:
-            raise UsageError(
-                f"draft of round {flight.newest + 1}: round {flight.newest} has no verdict yet, and residual "
-                "mode takes one draft at a time"
-            )
-        most = self.welcome.max_nodes if self.welcome is not None else 0
-        if len(flight.mirror) + nodes > most:
-            raise UsageError(
-                f"draft of {nodes} nodes: the cloud takes {most}, and may still hold {len(flight.mirror)}"
-            )
-        if flight.unanswered >= _MOST_UNANSWERED:
-            raise UsageError(
-                f"draft of round {flight.newest + 1}: {flight.unanswered} drafts have no verdict yet, and no "
-                "more may wait for one"
-            )
+        assert self.welcome is not None
+        flight.check_room(nodes, self.welcome.max_nodes, alone=self._terms.mode == _core.Mode.residual)
 
     def _next_draft(self, flight: InFlight, **fields: Any) -> _core.Draft:
         return _core.Draft(

@@ -220,3 +220,12 @@ class Client:
             path.append(token)
         # What of the path lies above the verdict's base was committed before.
         return path[::-1][verdict.base - base :]
+
+
+def expect_fault(client: Client, code: _core.FaultCode, *words: str, ends: bool) -> None:
+    fault = client.next()
+    assert isinstance(fault, _core.Fault), fault
+    assert fault.code == code
+    for word in words:
+        assert word in fault.message
+    assert (client.hung_up is not None) == ends

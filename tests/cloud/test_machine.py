@@ -1,142 +1,22 @@
-"""One output, split in every way: random blocks, trees, drafts late and twice, free runs, stops, cancels,
-lost connections and requests that go on. Whatever happens, what is committed is what the target alone writes.
+"""One output, split in every way: chains, trees, deltas below what is in flight, free runs, stops, cancels,
+lost connections and requests that go on, over a wire that delays both directions. Whatever happens, what is
+committed is what the target alone writes, both sides hold one tree, and the edge knows whether an answer is
+to come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from acespec_edge import _core
-from acespec_edge.protocol import ROOT
 from acespec_edge.session_state import State
-from tests.cloud.rig import Client, Rig, hashed_logits, scripted_rig
+from cloud_stub.request import Request
+from tests.cloud.machine_kit import CONTEXT, MANY, MAX_NODES, MOSTLY, SELDOM, TOKENS, Requests
 from tests.cloud.test_pair import Pair
-
-SIZE = 16
-CONTEXT = 48
-LOGITS = hashed_logits(SIZE)
-SAMPLER = _core.Sampler(SIZE)
-
-TOKENS = st.integers(0, SIZE - 1)
-PROMPTS = st.lists(TOKENS, min_size=1, max_size=4)
-STOPS = st.lists(TOKENS, max_size=2)
-LENGTHS = st.integers(1, 24)
-MOSTLY = st.sampled_from([True, True, True, False])
-SELDOM = st.integers(0, 7).map(lambda number: number == 7)
-RULES = st.builds(
-    dict,
-    temperature=st.sampled_from([0.0, 0.8, 1.3]),
-    seed=st.integers(0, 5),
-    top_k=st.sampled_from([0, 5]),
-    top_p=st.sampled_from([1.0, 0.8]),
-)
-MANY = settings(max_examples=300, stateful_step_count=40, deadline=None)
-
-
-class Alone:
-    """A request as the target alone would answer it. ``output``: up to and with the token that ends it."""
-
-    def __init__(
-        self, prompt: Sequence[int], rules: _core.SamplingRules, stop_ids: Sequence[int], max_tokens: int
-    ) -> None:
-        self.prompt, self.stop_ids, self.max_tokens = list(prompt), list(stop_ids), max_tokens
-        shaper = _core.LogitShaper(SIZE, rules, self.prompt, self.stop_ids)
-        self.output: list[int] = []
-        self.finish = _core.Finish.none
-        while self.finish == _core.Finish.none:
-            text = [*self.prompt, *self.output]
-            token = SAMPLER.choose(shaper.shape(LOGITS(text)), rules, len(text))
-            shaper.commit([token])
-            self.output.append(token)
-            if token in stop_ids:
-                self.finish = _core.Finish.stop
-            elif len(self.output) == max_tokens:
-                self.finish = _core.Finish.length
-            elif len(text) + 1 == CONTEXT:
-                self.finish = _core.Finish.context
-
-    def agrees(self, committed: Sequence[int], finish: _core.Finish) -> bool:
-        """Whether ``committed`` may stand there, the request having ended so."""
-        output = list(committed[len(self.prompt) :])
-        if committed[: len(self.prompt)] != self.prompt or output != self.output[: len(output)]:
-            return False
-        ended = finish not in (_core.Finish.none, _core.Finish.cancelled)
-        return not ended or (output == self.output and finish == self.finish)
-
-
-class Requests(RuleBasedStateMachine):
-    """What both machines have in common: requests that start, and requests that go on where one ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rig: Rig = scripted_rig(SIZE, max_context=CONTEXT)
-        self.alone: Alone | None = None
-        self.rules: dict[str, Any] = {}
-        self.written = 0
-
-    @property
-    def running(self) -> bool:
-        raise NotImplementedError
-
-    @property
-    def committed(self) -> list[int]:
-        raise NotImplementedError
-
-    def start(self, prompt: list[int], free_run: bool, **rules: Any) -> None:
-        raise NotImplementedError
-
-    def hear(self) -> None:
-        """Takes all that arrived."""
-        raise NotImplementedError
-
-    @precondition(lambda self: not self.running)
-    @rule(prompt=PROMPTS, rules=RULES, stop_ids=STOPS, max_tokens=LENGTHS, free_run=SELDOM)
-    def open(
-        self,
-        prompt: list[int],
-        rules: dict[str, Any],
-        stop_ids: list[int],
-        max_tokens: int,
-        free_run: bool,
-    ) -> None:
-        self.rules, self.written = rules, 0
-        self.alone = Alone(prompt, _core.SamplingRules(**rules), stop_ids, max_tokens)
-        self.start(prompt, free_run)
-
-    @precondition(lambda self: not self.running and self.alone and len(self.committed) < CONTEXT)
-    @rule(max_tokens=LENGTHS, free_run=SELDOM)
-    def go_on(self, max_tokens: int, free_run: bool) -> None:
-        """The same request behind what it wrote: by the rules it is the unbroken one."""
-        assert self.alone is not None
-        prompt = list(self.committed)
-        self.written += len(prompt) - len(self.alone.prompt)
-        rules = _core.SamplingRules(**self.rules, carried=self.written)
-        self.alone = Alone(prompt, rules, self.alone.stop_ids, max_tokens)
-        self.start(prompt, free_run, carried=self.written)
-
-    @precondition(lambda self: self.rig.scheduler.queue)
-    @rule(units=st.integers(1, 3))
-    def work(self, units: int) -> None:
-        for _ in range(min(units, len(self.rig.scheduler.queue))):
-            self.rig.scheduler.step()
-
-    @precondition(lambda self: self.running)
-    @rule(units=st.integers(1, 5))
-    def settle(self, units: int) -> None:
-        for _ in range(units):
-            self.work(1)
-        self.hear()
-
-    def right(self, length: int) -> list[int]:
-        """The next tokens that the target will choose."""
-        assert self.alone is not None
-        done = len(self.committed) - len(self.alone.prompt)
-        return self.alone.output[done : done + length]
 
 
 class Edges(Requests):
@@ -145,6 +25,8 @@ class Edges(Requests):
     def __init__(self) -> None:
         super().__init__()
         self.pair = Pair(self.rig)
+        self.up: deque[bytes] = deque()
+        self.texts: dict[int, list[int]] = {}
 
     @property
     def running(self) -> bool:
@@ -156,35 +38,67 @@ class Edges(Requests):
 
     def start(self, prompt: list[int], free_run: bool, **rules: Any) -> None:
         assert self.alone is not None
-        self.pair.open(
-            prompt,
-            rules=_core.SamplingRules(**self.rules, **rules),
-            stop_ids=self.alone.stop_ids,
-            max_tokens=self.alone.max_tokens,
-            free_run=free_run,
+        self.texts.clear()
+        self.pair.committed, self.pair.finish = list(prompt), _core.Finish.none
+        self.up.append(
+            self.pair.edge.open(
+                prompt,
+                _core.SamplingRules(**self.rules, **rules),
+                stop_ids=self.alone.stop_ids,
+                max_tokens=self.alone.max_tokens,
+                at=self.pair.now,
+                free_run=free_run,
+            )
         )
 
     @precondition(lambda self: self.pair.down)
     @rule(most=st.integers(1, 3))
     def deliver(self, most: int) -> None:
-        self.pair.deliver(most)
+        for event in self.pair.deliver(most):
+            assert event.accepted <= event.nodes
+            assert event.answered == (event.round_trip is not None) == (event.bytes_up > 0)
+
+    @precondition(lambda self: self.up)
+    @rule(most=st.integers(1, 3))
+    def arrive(self, most: int) -> None:
+        for _ in range(min(most, len(self.up))):
+            self.pair.up(self.up.popleft())
 
     def hear(self) -> None:
-        self.pair.deliver()
+        self.deliver(1000)
 
-    @precondition(lambda self: self.pair.edge.state is State.RUNNING and not self.pair.edge.waiting)
-    @rule(length=st.integers(0, 6), wrong=st.sampled_from([None, None, 0, 1, 2, 3]), free_run=SELDOM)
-    def draft(self, length: int, wrong: int | None, free_run: bool) -> None:
-        chain = self.right(length)
-        if wrong is not None and wrong < len(chain):
-            chain[wrong] = (chain[wrong] + 1) % SIZE
-        self.pair.up(self.pair.edge.draft(chain, at=self.pair.now, free_run=free_run))
+    @precondition(lambda self: self.pair.edge.state is State.RUNNING and self.pair.edge.held <= MAX_NODES - 6)
+    @rule(
+        nodes=st.lists(st.tuples(st.integers(-1, 30), MOSTLY, TOKENS), max_size=6),
+        is_chain=st.booleans(),
+        free_run=SELDOM,
+    )
+    def draft(self, nodes: list[tuple[int, bool, int]], is_chain: bool, free_run: bool) -> None:
+        """``nodes``: which of the nodes that are open it hangs below (-1: the last one, 0: the root), whether
+        the target would choose its token, and a token to take otherwise.
+        """
+        edge, length = self.pair.edge, len(self.committed)
+        first = edge.next_node
+        tokens: list[int] = []
+        parents: list[int] = []
+        for number, (place, wanted, other) in enumerate(nodes, first):
+            is_open = [n for n, t in self.texts.items() if t[:length] == self.committed and len(t) > length]
+            parent = [0, *is_open][place % (1 + len(is_open)) if place >= 0 else -1]
+            if is_chain:
+                parent = number - 1 if number > first else 0
+            above = self.texts[parent] if parent else self.committed
+            right = self.next_of(above)
+            token = right if wanted and right is not None else other
+            self.texts[number] = [*above, token]
+            tokens.append(token)
+            parents.append(parent)
+        self.up.append(edge.draft(tokens, None if is_chain else parents, at=self.pair.now, free_run=free_run))
 
     @precondition(lambda self: self.pair.edge.state is State.RUNNING)
     @rule(really=SELDOM)
     def cancel(self, really: bool) -> None:
         if really:
-            self.pair.up(self.pair.edge.cancel())
+            self.up.append(self.pair.edge.cancel())
 
     @precondition(lambda self: self.running)
     @rule(really=SELDOM)
@@ -194,6 +108,7 @@ class Edges(Requests):
             return
         committed = self.pair.committed
         self.pair.connection.lost()
+        self.up.clear()
         self.pair = Pair(self.rig)
         self.pair.committed, self.pair.finish = committed, _core.Finish.cancelled
 
@@ -202,124 +117,51 @@ class Edges(Requests):
         if self.alone is not None:
             assert self.alone.agrees(self.pair.committed, self.pair.finish)
 
-    def teardown(self) -> None:
-        for _ in range(CONTEXT + 2):
-            self.rig.scheduler.run()
-            self.pair.deliver()
-            self.is_the_targets()
-            if not self.running:
-                break
-            if not self.pair.edge.waiting and self.pair.edge.state is State.RUNNING:
-                self.pair.up(self.pair.edge.draft(self.right(3), at=self.pair.now))
-        assert not self.running and not self.pair.down
-        assert self.rig.service.sessions == 1
-
-
-class Trees(Requests):
-    """A client that sends what an edge may: trees, several at once, on old bases, some of them twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.client: Client = self.rig.client()
-        self.number = self.round = 0
-        self.drafts: list[_core.Draft] = []
-        self.finish = _core.Finish.cancelled
-
     @property
-    def running(self) -> bool:
-        return self.finish == _core.Finish.none
-
-    @property
-    def committed(self) -> list[int]:
-        return self.client.committed
-
-    def start(self, prompt: list[int], free_run: bool, **rules: Any) -> None:
-        assert self.alone is not None
-        self.number, self.round, self.finish = self.number + 1, 0, _core.Finish.none
-        self.client.committed = list(prompt)
-        self.client.begin()
-        self.drafts.clear()
-        self.client.say(
-            _core.Open(
-                request=self.number,
-                prompt=prompt,
-                rules=_core.SamplingRules(**self.rules, **rules),
-                stop_ids=self.alone.stop_ids,
-                max_tokens=self.alone.max_tokens,
-                free_run=free_run,
-            )
-        )
-
-    @precondition(lambda self: self.client.inbox)
-    @rule()
-    def take(self) -> None:
-        message = self.client.take()
-        assert isinstance(message, _core.Verdict), message
-        self.finish = message.finish
-
-    def hear(self) -> None:
-        while self.client.inbox:
-            self.take()
-
-    @precondition(lambda self: self.running and len(self.drafts) < 60)
-    @rule(
-        nodes=st.lists(st.tuples(st.sampled_from([0, 1, 1, 2, 3]), MOSTLY, TOKENS), max_size=8),
-        back=st.sampled_from([0, 0, 0, 1, 2]),
-        free_run=SELDOM,
-    )
-    def draft(self, nodes: list[tuple[int, bool, int]], back: int, free_run: bool) -> None:
-        """``nodes``: how far before the last one the parent lies, whether the target would choose the token
-        (where it can be told), and a token to take otherwise. ``back``: tokens committed since the base.
-        """
-        assert self.alone is not None
-        base = max(len(self.alone.prompt), len(self.committed) - back)
-        right = self.alone.output[base - len(self.alone.prompt) :]
-        tokens: list[int] = []
-        parents: list[int] = []
-        depth_right = {ROOT: 0}
-        for node, (before, wanted, other) in enumerate(nodes):
-            parent = max(ROOT, node - 1 - before)
-            depth = depth_right.get(parent)
-            token = right[depth] if wanted and depth is not None and depth < len(right) else other
-            if depth is not None and depth < len(right) and token == right[depth]:
-                depth_right[node] = depth + 1
-            tokens.append(token)
-            parents.append(parent)
-        offsets = [0 if parent == ROOT else node - parent for node, parent in enumerate(parents)]
-        self.send(base, tokens, parent_offsets=offsets, free_run=free_run)
-
-    def send(self, base: int, tokens: list[int], **fields: Any) -> None:
-        self.round += 1
-        self.drafts.append(self.client.send(self.round, tokens, request=self.number, base=base, **fields))
-
-    @precondition(lambda self: self.drafts)
-    @rule(data=st.data())
-    def repeat(self, data: st.DataObject) -> None:
-        self.client.say(data.draw(st.sampled_from(self.drafts)))
-
-    @precondition(lambda self: self.running)
-    @rule(really=SELDOM)
-    def cancel(self, really: bool) -> None:
-        if really:
-            self.client.say(_core.Cancel(request=self.number))
+    def served(self) -> Request | None:
+        """The request as the cloud has it, when it is the edge's."""
+        request = self.pair.connection._session._request
+        return request if request is not None and request.number == self.pair.edge._request else None
 
     @invariant()
-    def is_the_targets(self) -> None:
-        if self.alone is not None:
-            assert self.alone.agrees(self.committed, self.finish)
+    def is_the_clouds_too(self) -> None:
+        if self.served is not None and self.alone is not None:
+            assert self.alone.agrees(self.served.committed, _core.Finish.none)
+
+    @invariant()
+    def is_one_tree(self) -> None:
+        """Once nothing is under way both sides hold the same, and all of it is being verified."""
+        edge, request = self.pair.edge, self.served
+        if self.up or request is None:
+            return
+        assert edge.waiting or not request.free_run
+        if not self.pair.down:
+            assert edge._in_flight is not None
+            assert edge._in_flight.mirror.tree() == request._mirror.tree()
+            if not self.rig.scheduler.queue:
+                assert not edge.waiting and edge.unanswered == edge.held == 0
+
+    @invariant()
+    def is_worth_waiting(self) -> None:
+        """What the edge waits for comes, if nothing more is sent."""
+        edge = self.pair.edge
+        if edge.waiting:
+            assert self.up or self.pair.down or self.rig.scheduler.queue
 
     def teardown(self) -> None:
         for _ in range(CONTEXT + 2):
+            self.arrive(1000)
             self.rig.scheduler.run()
             self.hear()
             self.is_the_targets()
             if not self.running:
                 break
-            self.send(len(self.committed), self.right(3))
-        assert not self.running and self.client.hung_up is None
+            assert not self.pair.edge.waiting
+            self.pair.up(self.pair.edge.draft(self.right(3), at=self.pair.now))
+        self.arrive(1000)
+        assert not self.running and not self.pair.down
+        assert self.rig.service.sessions == 1
 
 
 TestEdges = Edges.TestCase
 TestEdges.settings = MANY
-TestTrees = Trees.TestCase
-TestTrees.settings = MANY

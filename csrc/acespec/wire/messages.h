@@ -90,8 +90,8 @@ struct Draft {
   std::uint16_t round = 0;       ///< counts drafts of the request, from 1; wraps after 65,535
   std::uint32_t base = 0;        ///< committed length (prompt included) at which the tree is rooted
   std::uint32_t first_node = 1;  ///< >= 1; 0 names the root
-  /// Distance from a node to its parent: `parent = node - offset`; 0 means the root. Empty for a chain: the
-  /// first node hangs under the root, every other under the one before.
+  /// Distance from a node to its parent, of this draft or an earlier one: `parent = node - offset`; 0 means
+  /// the root. Empty for a chain: the first node hangs under the root, every other under the one before.
   std::vector<std::uint8_t> parent_offsets;
   std::vector<TokenId> tokens;  ///< may be empty: asks for one plain step
   bool free_run = false;        ///< as in Open, from here on
@@ -122,7 +122,7 @@ struct TokenLogprob {
 /// Down: `base` grew by the path to `accepted_node` and then by `tokens`.
 struct Verdict {
   std::uint16_t request = 0;
-  std::uint16_t round = 0;          ///< the draft it answers; free-running verdicts repeat the last round
+  std::uint16_t round = 0;          ///< of the newest draft that the cloud had when it began
   std::uint32_t base = 0;           ///< committed length before this verdict
   std::uint32_t accepted_node = 0;  ///< deepest accepted node; 0 when none
   std::vector<TokenId> tokens;      ///< correction or bonus; empty only with a finish reason or a sparse row
