@@ -21,11 +21,17 @@ _FIRST_FORWARD: Final = 0.03
 _KEPT: Final = 0.93
 """What a round leaves of the weight of those before: the last fourteen decide."""
 
+_FIRST_NODES: Final = 8
+"""Nodes of the first draft at most: nobody knows yet what verifying them takes."""
+
 _PROVEN: Final = 8
 """Tokens after which the drafter has shown what it is worth."""
 
 _LONGEST: Final = 32
-_BETTER, _WORSE = 1.05, 0.97
+_CHAINS: Final = 0.98
+"""What a chain leaves of the weight of those before."""
+
+_BETTER, _WORSE = 1.03, 0.95
 """Rates relative to the target alone at which drafting begins and ends."""
 
 
@@ -47,7 +53,13 @@ class Controller:
         self.forward = _core.WidthCurve(width, _FIRST_FORWARD)
         self._width = width
         self._queue = 0.0
+        self._prompt = 1
         self._read: float | None = None
+        self._cloud_read = 0.0
+        self._composing = 0.0
+        self._largest = _FIRST_NODES // 2
+        self._tried = [0.0] * _LONGEST
+        self._taken = [0.0] * _LONGEST
         self._hit = 0.8
         self._accepted = 0.8
         self._tokens = self._seconds = 0.0
@@ -60,9 +72,10 @@ class Controller:
 
     # What is measured.
 
-    def begin(self) -> None:
-        """A request starts: the time since the last one says nothing."""
+    def begin(self, prompt: int) -> None:
+        """A request of ``prompt`` tokens starts: the time since the last one says nothing."""
         self._last = self._send_by = self._due = None
+        self._prompt = prompt
 
     def forwarded(self, width: int, seconds: float) -> None:
         """The drafter forwarded ``width`` nodes."""
@@ -84,8 +97,11 @@ class Controller:
             self.link.observe(
                 verdict.bytes_up, verdict.bytes_down, verdict.round_trip, verdict.at, verdict.rough
             )
-        if not verdict.rough:
+        if verdict.rough:
+            self._cloud_read = verdict.verify / self._prompt
+        else:
             self.verify.observe(verdict.nodes, verdict.verify)
+            self._largest = max(self._largest, verdict.nodes)
             self._queue += (verdict.queue - self._queue) / 8
         tokens, last, self._last = len(verdict.tokens), self._last, verdict.at
         self._seen += tokens
@@ -99,9 +115,19 @@ class Controller:
             self._drafted_seconds = _KEPT * self._drafted_seconds + seconds
             self._modelled = _KEPT * self._modelled + self._model() * seconds
 
+    def walked(self, accepted: int, length: int) -> None:
+        """Takes that of a chain of ``length`` tokens the first ``accepted`` were accepted."""
+        for place in range(min(accepted + 1, length, _LONGEST)):
+            self._tried[place] = _CHAINS * self._tried[place] + 1
+            self._taken[place] = _CHAINS * self._taken[place] + (place < accepted)
+
     def recovered(self, hit: bool) -> None:
         """Takes whether a verdict led to a node that was drafted already."""
         self._hit += (hit - self._hit) / 8
+
+    def composed(self, seconds: float) -> None:
+        """Takes how long the cloud waited for a draft, but for the network."""
+        self._composing += (seconds - self._composing) / 8
 
     def sent(self, at: float, nodes: int, size: int) -> None:
         """A draft of ``size`` bytes left for an idle cloud, which then verifies ``nodes`` nodes."""
@@ -155,8 +181,10 @@ class Controller:
         reads ``tokens`` tokens of the prompt."""
         if self.policy.go_on is not None or self.policy.cloud_only is False:
             return bool(self.policy.go_on)
-        late = self._read is not None and self._read * tokens > self.link.rtt + 2 * self.verify(0)
-        return late or self.goes_on()
+        if self._read is None:
+            return self.goes_on()
+        ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.verify(0)
+        return self._read * tokens > ahead or self.goes_on()
 
     def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
         """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;
@@ -177,13 +205,14 @@ class Controller:
         return best
 
     def count(self, weights: Sequence[float]) -> int:
-        """How many nodes, of ``weights`` greatest first, are worth sending."""
-        return _core.best_count(weights, self._prices(), self.rate)
+        """How many nodes, of ``weights`` greatest first, are worth sending; no more than twice as many as
+        have been verified at once before."""
+        return min(_core.best_count(weights, self._prices(), self.rate), 2 * self._largest)
 
     def chain_length(self, most: int) -> int:
         """K*, from what is known of the drafter in general: the tokens of the chain play no part in it."""
-        prefix = [self._accepted ** (place + 1) for place in range(_LONGEST)]
-        per_token = self.node_price + (1 - self._hit) * self.forward.seconds(1)
+        prefix = self._prefixes()
+        per_token = self.node_price + self.forward.seconds(1)
         return _core.best_length(prefix, self._prices().round, per_token, most)
 
     def budget(self) -> int:
@@ -203,7 +232,7 @@ class Controller:
         """
         if self.policy.in_flight is not None:
             return self.policy.in_flight
-        late = max(0.0, self.verify(nodes) - self.link.rtt)
+        late = max(0.0, self.verify(nodes) - self.link.rtt - self._composing)
         bytes_price = nodes * _NODE_BYTES * self.link.seconds_per_byte_up
         return accepted + fits > self.rate * (fits * late + bytes_price)
 
@@ -245,6 +274,15 @@ class Controller:
             seconds = max(prices.round + prices.node * length, forward * length)
             best = max(best, tokens / (seconds + (1 - self._hit) * forward))
         return best
+
+    def _prefixes(self) -> list[float]:
+        """The probability that the first i drafted tokens are all accepted, for each i: what is known of the
+        place, and of the drafter in general as if that were as much as four chains."""
+        prefixes, whole = [], 1.0
+        for tried, taken in zip(self._tried, self._taken, strict=True):
+            whole *= (taken + 4 * self._accepted) / (tried + 4)
+            prefixes.append(whole)
+        return prefixes
 
     def _bias(self) -> float:
         """What drafting has really yielded, by what the model said of it."""

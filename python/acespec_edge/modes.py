@@ -52,7 +52,7 @@ class Run:
 
 def target_alone(run: Run, channel: Channel, control: Controller) -> Iterator[Commit]:
     """The target decodes by itself and streams what it commits."""
-    control.begin()
+    control.begin(len(run.request.prompt))
     run.meter.wire = channel.open(run.request, free_run=True)
     yield from follow(run, channel, control)
 

@@ -17,6 +17,8 @@ class Policy:
     """None leaves a choice to the controller, which takes what its estimates say is faster.
 
     ``send``: the main chain alone, or the best nodes of the whole tree. ``length``: tokens of the chain.
+    ``by_confidence``: a chain ends where the drafter is no longer sure enough of its tokens; else at the
+    length that is best on average, K*.
     ``nodes``: most nodes of one draft. ``explore``: what the drafter grows while a verdict is under way:
     nothing; the main chain; alternatives too, as many at every depth ("uniform"), by the closed form for a
     power-law residual ("nonuniform"), or wherever the drafter's calibrated probabilities are highest
@@ -30,6 +32,7 @@ class Policy:
     name: str
     send: Send = "tree"
     length: int | None = None
+    by_confidence: bool = True
     nodes: int | None = None
     explore: Explore = "measured"
     budget: int | None = None
@@ -48,6 +51,7 @@ class Policy:
 
 
 _FIXED: Final = Policy("chain", send="chain", in_flight=False, go_on=False, cloud_only=False)
+_AVERAGE: Final = replace(_FIXED, by_confidence=False)
 
 POLICIES: Final[dict[str, Policy]] = {
     policy.name: policy
@@ -56,12 +60,12 @@ POLICIES: Final[dict[str, Policy]] = {
         _FIXED,
         replace(_FIXED, name="tree", send="tree"),
         replace(_FIXED, name="in-flight", send="tree", in_flight=True),
-        replace(_FIXED, name="acespec", explore="nonuniform"),
-        replace(_FIXED, name="acespec-single", explore="single"),
-        replace(_FIXED, name="acespec-uniform", explore="uniform"),
-        replace(_FIXED, name="acespec-measured"),
-        replace(_FIXED, name="vanilla", explore="none"),
-        replace(_FIXED, name="picospec", explore="single", in_flight=True),
+        replace(_AVERAGE, name="acespec", explore="nonuniform"),
+        replace(_AVERAGE, name="acespec-single", explore="single"),
+        replace(_AVERAGE, name="acespec-uniform", explore="uniform"),
+        replace(_AVERAGE, name="acespec-measured"),
+        replace(_AVERAGE, name="vanilla", explore="none"),
+        replace(_AVERAGE, name="picospec", explore="single", in_flight=True),
         replace(_FIXED, name="one-bet", send="tree", explore="single"),
     )
 }

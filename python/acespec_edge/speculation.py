@@ -63,7 +63,7 @@ class _Speculation:
     def _commits(self) -> Iterator[Commit]:
         run, channel, drafter, control = self._run, self._channel, self._drafter, self._control
         request = run.request
-        control.begin()
+        control.begin(len(request.prompt))
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
         run.meter.reused_tokens = reused
         ahead = control.cloud_reads_faster(len(request.prompt) - reused)
@@ -75,6 +75,8 @@ class _Speculation:
         while (verdict := self._next()) is not None:
             control.answered(verdict)
             control.accepts(drafter.acceptance())
+            if self._policy.send == "chain" and verdict.nodes:
+                control.walked(verdict.accepted, verdict.nodes)
             run.meter.wire.rtt = control.link.rtt
             drawn: list[int] = []
             if verdict.sparse is not None:
@@ -168,7 +170,10 @@ class _Speculation:
             return False
         if channel.runs_free and self._drafter.pending > 1:
             return False  # still reading; the cloud does not wait for it
+        began = self._run.clock()
         taken = self._compose()
+        if not channel.runs_free:
+            control.composed(self._run.clock() - began)
         if taken.tokens or not channel.runs_free:
             self._send(taken, resampled)
         return True
@@ -177,9 +182,11 @@ class _Speculation:
         """The next draft, after the forwards that are worth waiting for."""
         if self._residual or self._policy.send == "chain":
             return self._chain()
-        while not self._run.cancelled.is_set() and self._grow(waited_for=True):
-            pass
-        weights = self._drafter.survey(self._room())
+        # A cloud that goes on by itself waits for nothing.
+        while not (self._channel.runs_free or self._run.cancelled.is_set()):
+            if self._drafter.ready + 1 >= self._remaining or not self._grow(waited_for=True):
+                break
+        weights = self._drafter.survey(self._room() if self._remaining > 1 else 0)
         return self._drafter.take(self._control.count(weights))
 
     def _chain(self) -> Taken:
@@ -188,7 +195,7 @@ class _Speculation:
         drafter, control = self._drafter, self._control
         most = min(self._room(), max(0, self._remaining - 1))
         length = self._policy.length
-        if self._residual and length is None:
+        if length is None and (self._residual or not self._policy.by_confidence):
             length = control.chain_length(most)
         if length is not None:
             length = min(length, most)
@@ -196,10 +203,11 @@ class _Speculation:
                 if not self._forward(1, extend=True):
                     break
             return drafter.take_chain(length)
-        while not self._run.cancelled.is_set():
+        while True:
             weights = list(itertools.accumulate(drafter.chain_acceptances(most), lambda a, b: a * b))
             tip = weights[-1] if weights else 1.0
-            if len(weights) >= most or not control.width([tip], self._run.clock(), waited_for=True):
+            worth = len(weights) < most and control.width([tip], self._run.clock(), waited_for=True)
+            if self._channel.runs_free or self._run.cancelled.is_set() or not worth:
                 break
             if not self._forward(1, extend=True):
                 break
