@@ -82,7 +82,7 @@ class Drafter {
 
   /// Drafted tokens on the main chain from the root, sent or not.
   [[nodiscard]] std::size_t ready() const;
-  /// Those of them that take_chain() can still give.
+  /// Those of them below the last sent one, which take_chain() gives next.
   [[nodiscard]] std::size_t unsent() const;
 
   /// Weights (probability that the target's text runs through a node, from the root) of the nodes that
