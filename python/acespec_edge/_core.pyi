@@ -796,7 +796,8 @@ class Drafter:
         """One forward; releases the GIL.
 
         While committed tokens lack keys and values it feeds those, then it expands up to ``width`` nodes: the
-        tip of the main chain first when ``extend`` (exhausted when it cannot be), otherwise the likeliest.
+        tip of the main chain first when ``extend`` (exhausted when it cannot be), then what the arm in force
+        says.
         Raises EngineError, after which the state is as before.
         """
     def set_arm(self, arm: Arm) -> None:
