@@ -248,6 +248,7 @@ TEST_CASE("estimates are those of a calibration that saw the same verdicts") {
         }
         text.push_back(token);
       }
+      verdict.emplace_back(static_cast<std::int32_t>(random() % 32));  // outside the tree, nothing is learnt
       CHECK_FALSE(bench.commit(verdict).hit);
     }
   }
