@@ -728,7 +728,8 @@ class DrafterOptions:
 
         ``candidates``: children grown under an expanded node. ``max_nodes``: nodes expanded between two
         verdicts. ``sharpness``: temperature that turns scores into the estimated probability that the target
-        takes a candidate. ``floor``: log-probability under which a branch is not worth a forward.
+        takes a candidate. ``floor``: log-probability under which a branch is not worth a forward to
+        ``Arm.measured``.
         """
     @property
     def context(self) -> int: ...
@@ -786,8 +787,8 @@ class Recovery:
         """From the verdict to the chain being ready."""
 
 class Drafter:
-    """One request's speculation: begin(), step() while waiting, take() or take_chain() to send, apply_verdict()
-    for what came back.
+    """One request's speculation: begin(), step() while waiting, take() or take_chain() to send,
+    apply_verdict() for what came back.
 
     Several drafts may be in flight. Nodes given away are numbered from 1 on in each request, in the order
     given; 0 is the root, the last committed token. A sent node stays sent, with its number, while it lives:
@@ -823,7 +824,8 @@ class Drafter:
         """One forward; releases the GIL.
 
         While committed tokens lack keys and values it feeds those, then it expands up to ``width`` nodes: the
-        tip of the main chain first when ``extend`` (exhausted when it cannot be), otherwise the likeliest.
+        tip of the main chain first when ``extend`` (exhausted when it cannot be), then what the arm in force
+        says.
         Raises EngineError, after which the state is as before.
         """
     def set_arm(self, arm: Arm) -> None:
@@ -885,7 +887,7 @@ class Drafter:
         """Drafted tokens on the main chain, sent or not."""
     @property
     def unsent(self) -> int:
-        """Those of them that ``take_chain`` can still give."""
+        """Those of them below the last sent one, which ``take_chain`` gives next."""
     @property
     def committed(self) -> int:
         """Tokens committed, the prompt included."""

@@ -49,6 +49,23 @@ TEST_CASE("a tree grows below its root, likeliest child first") {
   CHECK(frontier(tree, 8) == std::vector{b});
 }
 
+TEST_CASE("a node keeps what was thought of it, and its number until it is the root") {
+  TokenTree tree(8);
+  const NodeId root = tree.reset(token(5), Position{10});
+  const NodeId a = *tree.grow(root, token(1), -0.1F, {.confidence = 0.7F, .prior = 0.9F});
+  const NodeId b = *tree.grow(a, token(2), -0.1F);
+  CHECK(tree[a].number == 0);
+  tree.set_number(a, 3);
+  tree.set_number(b, 4);
+  CHECK(tree[a].guess.confidence == 0.7F);
+  CHECK(tree[a].guess.prior == 0.9F);
+  tree.reroot(a, [](NodeId) {});
+  CHECK(tree[a].number == 0);
+  CHECK(tree[b].number == 4);
+  tree.reset(token(1), Position{11});
+  CHECK(tree[*tree.grow(tree.root(), token(2), -0.1F)].number == 0);  // a cell used before
+}
+
 TEST_CASE("a full pool refuses to grow and is whole again after a reset") {
   TokenTree tree(3);
   const NodeId root = tree.reset(token(0), Position{0});

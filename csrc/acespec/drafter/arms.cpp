@@ -73,8 +73,8 @@ void Drafter::choose_likeliest(std::size_t width) {
 }
 
 // The lines that are open: the main chain and the alternatives allotted beside it, each going on by first
-// children. The shortest continuation goes first, so that every alternative has one before any has more; the
-// chain's own counts from the last depth that has an allotment.
+// children; however unlikely, for the caller opened them. The shortest continuation goes first, so that every
+// alternative has one before any has more; the chain's own counts from the last depth that has an allotment.
 void Drafter::choose_opened(std::size_t width) {
   openings_.clear();
   const std::size_t depths = arm_ == Arm::kAllotted ? alternatives_.size() : 0;
@@ -114,8 +114,7 @@ void Drafter::open_line(NodeId node, std::size_t continuation) {
     ++continuation;
   }
   const bool chosen = !chosen_.empty() && chosen_.front() == node;
-  if (!chosen && expandable(node) &&
-      tree_[node].log_weight >= tree_[tree_.root()].log_weight + options_.floor) {
+  if (!chosen && expandable(node)) {
     openings_.push_back({node, continuation});
   }
 }

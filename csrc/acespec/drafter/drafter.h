@@ -66,8 +66,8 @@ class Drafter {
   void set_mask(MaskSource source) { mask_ = std::move(source); }
 
   /// One forward. While committed tokens lack keys and values it feeds those; then it expands up to `width`
-  /// nodes: the tip of the main chain first when `extend` (exhausted when it cannot be), otherwise the
-  /// likeliest first. Throws EngineError (NoTokenError is one, for rules that leave nothing after the
+  /// nodes: the tip of the main chain first when `extend` (exhausted when it cannot be), then what the arm in
+  /// force says. Throws EngineError (NoTokenError is one, for rules that leave nothing after the
   /// committed tokens); the drafter then holds no keys and values, and the next step feeds the committed
   /// tokens anew.
   StepReport step(std::size_t width, bool extend);
@@ -82,14 +82,14 @@ class Drafter {
 
   /// Drafted tokens on the main chain from the root, sent or not.
   [[nodiscard]] std::size_t ready() const;
-  /// Those of them that take_chain() can still give.
+  /// Those of them below the last sent one, which take_chain() gives next.
   [[nodiscard]] std::size_t unsent() const;
 
   /// Weights of the nodes that step(most, false) would expand, greatest first; none while tokens are
   /// pending. O(tree).
   [[nodiscard]] std::vector<float> frontier(std::size_t most);
   /// Weights (probability that the target's text runs through a node, from the root) of the nodes that
-  /// take(most) would give, greatest first. O(tree).
+  /// take(most) would give, greatest first. O(tree + most log(tree)).
   [[nodiscard]] std::vector<float> survey(std::size_t most);
   /// The `count` unsent nodes of greatest weight (fewer if fewer there are), expanded or not, whose parents
   /// are the root, sent, or among them. Left out is what a verdict would leave no position behind, and what

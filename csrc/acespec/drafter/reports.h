@@ -18,7 +18,8 @@ struct DrafterOptions {
   /// Temperature that turns the drafter's scores into the estimated probability that the target takes a
   /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
   float sharpness = 0.7F;
-  float floor = -9.0F;  ///< log-probability under which a branch is not worth a forward
+  /// Log-probability, from the root, under which a branch is not worth a forward to Arm::kMeasured.
+  float floor = -9.0F;
 };
 
 /// Which nodes a step may expand: the arms of the ablation in AceSpec (arXiv:2609.02514).
