@@ -74,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
         "--grid",
         nargs="+",
         metavar="NAME=VALUE,...",
-        help="rtt=MS,... bw=RATE,... of the uplink; the downlink has ten times that, or what down=RATE,... says "
-        "(rtt=100 bw=1m)",
+        help="rtt=MS,... bw=RATE,... of the uplink, and of the downlink down=RATE,..., else ten times the "
+        "uplink (rtt=100 bw=1m)",
     )
     add(
         "--emulate-verify-ms",

@@ -14,8 +14,8 @@ from tools.bench.paradigms.grid import Cell
 FORMAT: Final = "acespec-paradigms"
 VERSION: Final = 1
 
-_NUMBERS: Final = ("rtt_ms", "up_bps", "temperature", "tokens_per_second")
-_NUMBERS_OR_NONE: Final = ("budget", "hit_rate", "speedup")
+_NUMBERS: Final = ("rtt_ms", "up_bps", "temperature")
+_NUMBERS_OR_NONE: Final = ("tokens_per_second", "budget", "hit_rate", "speedup")
 _TEXTS: Final = ("paradigm", "label", "title")
 
 _COLUMNS: Final = (
@@ -57,8 +57,13 @@ def load(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: no result of tools.bench.paradigms")
     if document.get("version") != VERSION:
         raise UsageError(f"{path}: version {document.get('version')}, where {VERSION} is read here")
-    if not isinstance(document.get("pair"), str) or not isinstance(document.get("rows"), list):
-        raise UsageError(f"{path}: pair or rows is missing")
+    wanted: dict[str, Any] = {"pair": str, "verify_ms": list, "sweep": dict | None, "rows": list}
+    for name, kind in wanted.items():
+        if name not in document or not isinstance(document[name], kind):
+            raise UsageError(f"{path}: {name} is {document.get(name)!r}")
+    padding = document["verify_ms"]
+    if len(padding) != 2 or not all(isinstance(value, int | float) for value in padding):
+        raise UsageError(f"{path}: verify_ms is {padding!r}: two numbers would be right")
     for number, row in enumerate(document["rows"]):
         _check_row(row, f"{path}, row {number}")
     return document
@@ -71,8 +76,7 @@ def _check_row(row: Any, where: str) -> None:
         value = row.get(name)
         wanted: tuple[type, ...] = (str,) if name in _TEXTS else (int, float)
         absent = value is None and name in _NUMBERS_OR_NONE and name in row
-        failed = value is None and name == "tokens_per_second" and row.get("failure") is not None
-        if not isinstance(value, wanted) and not absent and not failed:
+        if not isinstance(value, wanted) and not absent:
             raise UsageError(f"{where}: {name} is {value!r}")
 
 
