@@ -96,7 +96,6 @@ def written(folder: Path, *documents: dict[str, Any]) -> list[str]:
 
 
 def test_every_plot_is_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
     out = tmp_path / "plots"
     assert plot.main([*written(tmp_path, GRID, BUDGETS, HEATS), "--out", str(out)]) == 0
     names = sorted(path.name.removeprefix("smollm2-150-1ms-") for path in out.iterdir())
@@ -119,7 +118,6 @@ def test_every_plot_is_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
     one = document([row("auto", 1.0)], verify_ms=[0, 0])
     assert plot.main([*written(tmp_path, one), "--out", str(tmp_path / "plots")]) == 0
     printed = capsys.readouterr().out
@@ -131,7 +129,6 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_bad_arguments_are_exit_status_2(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     (tmp_path / "file").write_text("")
     good = written(tmp_path, GRID)
     assert plot.main([str(tmp_path / "none.json"), "--out", str(tmp_path)]) == 2
