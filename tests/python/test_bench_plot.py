@@ -47,7 +47,7 @@ HEATS = document(
 
 def test_throughput_by_paradigm_is_a_plot_for_each_uplink_with_bars_for_each_round_trip() -> None:
     narrow, wide = by_paradigm([GRID])
-    assert (narrow.suffix, wide.suffix) == ("-50k", "-1000k")
+    assert (narrow.suffix, wide.suffix) == ("-50k", "-1m")
     assert narrow.lines["RTT 20 ms"] == [
         ("Cloud", 5.05), ("Acespec-Single", 6.05), ("Acespec", 7.05), ("Auto", 8.05)
     ]  # fmt: skip
@@ -100,13 +100,13 @@ def test_every_plot_is_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert plot.main([*written(tmp_path, GRID, BUDGETS, HEATS), "--out", str(out)]) == 0
     names = sorted(path.name.removeprefix("smollm2-150-1ms-") for path in out.iterdir())
     assert names == [
-        "ablation-1000k.png",
+        "ablation-1m.png",
         "ablation-50k.png",
         "hit-rate-by-budget.png",
         "hit-rate-by-temperature.png",
         "throughput-by-bandwidth-rtt100.png",
         "throughput-by-bandwidth-rtt20.png",
-        "throughput-by-paradigm-1000k.png",
+        "throughput-by-paradigm-1m.png",
         "throughput-by-paradigm-50k.png",
     ]
     for path in out.iterdir():
@@ -123,9 +123,7 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     for name in ("throughput-by-bandwidth", "ablation", "hit-rate-by-budget", "hit-rate-by-temperature"):
         assert f"skipped smollm2 {name}: " in printed
-    assert [path.name for path in (tmp_path / "plots").iterdir()] == [
-        "smollm2-throughput-by-paradigm-1000k.png"
-    ]
+    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["smollm2-throughput-by-paradigm-1m.png"]
 
 
 def test_bad_arguments_are_exit_status_2(tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def _place(row: Row) -> int:
 
 
 def _suffix(up: float) -> str:
-    return f"-{up / 1e3:g}k"
+    amount, unit = rate(up).split()
+    return f"-{amount}{unit[0].lower()}"
 
 
 def _sorted(values: Iterable[float]) -> list[float]:

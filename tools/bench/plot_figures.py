@@ -35,6 +35,7 @@ def bars(series: Series, path: Path) -> None:
             label=label,
         )
         axes.bar_label(drawn, fmt="%.1f", padding=2, fontsize=7)
+    axes.margins(y=0.01)
     axes.set_yticks(range(len(groups)), groups)
     axes.invert_yaxis()
     axes.grid(axis="x", color="0.9")
@@ -55,6 +56,9 @@ def lines(series: Series, path: Path) -> None:
         )
     if series.log_x:
         axes.set_xscale("log")
+        places = sorted({x for points in series.lines.values() for x, _ in points})
+        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.minorticks_off()
     if series.share:
         axes.set_ylim(0, 1)
     else:
