@@ -49,14 +49,25 @@ def load_prompts(folder: Path | None = None) -> dict[str, list[Prompt]]:
     Raises UsageError naming the file, and the line, that is missing or malformed.
     """
     if folder is None:
-        own = [
-            Prompt(row["id"], row["kind"], row["prompt"]) for row in _rows(DEFAULT, "id", "kind", "prompt")
-        ]
-        return {kind: [prompt for prompt in own if prompt.kind == kind] for kind in KINDS}
+        return read_prompts(DEFAULT)
     return {
         kind: [Prompt(row["id"], kind, text(row)) for row in _rows(folder / name, "id", "prompt")]
         for kind, (name, text) in _PUBLISHED.items()
     }
+
+
+def read_prompts(path: Path) -> dict[str, list[Prompt]]:
+    """Prompts by kind from JSON lines of id, kind and prompt; the file's own order within a kind.
+
+    Raises UsageError naming the file, and the line, that is missing or malformed.
+    """
+    rows = [Prompt(row["id"], row["kind"], row["prompt"]) for row in _rows(path, "id", "kind", "prompt")]
+    for row in rows:
+        if row.kind not in KINDS:
+            raise UsageError(
+                f"{path}: the kind of {row.id} is {row.kind!r}: one of {', '.join(KINDS)} is right"
+            )
+    return {kind: [row for row in rows if row.kind == kind] for kind in KINDS}
 
 
 def pick(prompts: dict[str, list[Prompt]], count: int) -> list[Prompt]:
