@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,7 +99,8 @@ def _foreseen(acceptance: float, length: int, budget: int) -> float:
     """Probability that a verdict leads to a node that was expanded while the edge waited."""
     stops = _core.stop_probabilities([acceptance] * length)
     counts = _core.allocate_nonuniform(stops, [1.0] * len(stops), min(budget, 1 << 12), _DECAY)
-    return sum(stop * (1.0 - (1.0 + count) ** -_DECAY) for stop, count in zip(stops, counts, strict=True))
+    missed = [(1.0 + count) ** -_DECAY for count in counts]
+    return 1.0 - sum(map(operator.mul, stops, missed))
 
 
 def _seconds(size: float, rate: float | None) -> float:
