@@ -158,8 +158,8 @@ def _sentences(advice: Advice, found: Plan, recorded: Trace | None) -> list[str]
     return [
         verdict,
         f"The figures are {source}; other texts and models have others.",
-        f"Take policy {advice.policy}; a chain of fixed length would be best at {advice.draft_length} tokens, "
-        f"with about {advice.nodes_ahead} nodes drafted ahead in the time of a round.",
+        f"Take policy {advice.policy}; a fixed chain would be best at {advice.draft_length} tokens, with "
+        f"about {advice.nodes_ahead} nodes drafted ahead in the time of a round.",
         f"Each token costs about {advice.bytes_up_per_token:.0f} bytes up and "
         f"{advice.bytes_down_per_token:.0f} down.",
         f"A chain's round is bound by {advice.bound_by}: {1e3 * bound:.0f} of "
