@@ -102,6 +102,9 @@ def test_where_it_does_not_pay_it_says_so(
     text = advice(monkeypatch, capsys, *given)
     assert "It does not pay" in text
     assert "policy cloud" in text
+    assert "the cloud alone streams" in text.splitlines()[-1]
+    found = json.loads(advice(monkeypatch, capsys, *given, "--json"))
+    assert (found["speedup"], found["bytes_up_per_token"]) == (1.0, 0.0)
 
 
 def test_with_a_trace_the_best_simulated_policy_is_named(

@@ -115,9 +115,11 @@ def _simulated(
 
 def _advice(found: Plan, runs: list[Figures]) -> Advice:
     """What to do, simulated where there was a trace."""
-    policy = "auto" if found.pays else "cloud"
-    rate, alone = max(found.rate, found.cloud_rate), found.cloud_rate
-    bytes_up, bytes_down = found.bytes_up, found.bytes_down
+    alone = found.cloud_rate
+    if found.pays:
+        policy, rate, bytes_up, bytes_down = "auto", found.rate, found.bytes_up, found.bytes_down
+    else:
+        policy, rate, bytes_up, bytes_down = "cloud", alone, 0.0, found.cloud_bytes_down
     if runs:
         best = max(runs, key=lambda one: one.tokens_per_second)
         near = (one for one in runs if one.tokens_per_second >= _NEAR * best.tokens_per_second)
@@ -154,7 +156,15 @@ def _sentences(advice: Advice, found: Plan, recorded: Trace | None) -> list[str]
         if recorded is None
         else f"simulated on answers of {recorded.target} (acceptance {found.acceptance:.2f})"
     )
-    bound = found.seconds[advice.bound_by]
+    bound, whole = found.seconds[advice.bound_by], sum(found.seconds.values())
+    if found.pays:
+        reason = f"A round is bound by {advice.bound_by}: {1e3 * bound:.0f} of {1e3 * whole:.0f} ms."
+    else:
+        reason = (
+            f"A chain of {found.length} would bring {found.tokens:.1f} tokens in {1e3 * whole:.0f} ms, of "
+            f"which {advice.bound_by} takes {1e3 * bound:.0f}; the cloud alone streams "
+            f"{whole * found.cloud_rate:.1f} in that time."
+        )
     return [
         verdict,
         f"The figures are {source}; other texts and models have others.",
@@ -162,8 +172,7 @@ def _sentences(advice: Advice, found: Plan, recorded: Trace | None) -> list[str]
         f"about {advice.nodes_ahead} nodes drafted ahead in the time of a round.",
         f"Each token costs about {advice.bytes_up_per_token:.0f} bytes up and "
         f"{advice.bytes_down_per_token:.0f} down.",
-        f"A chain's round is bound by {advice.bound_by}: {1e3 * bound:.0f} of "
-        f"{1e3 * sum(found.seconds.values()):.0f} ms.",
+        reason,
     ]
 
 

@@ -27,11 +27,14 @@ _ROUNDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Expectations of one client that has the cloud to itself. Seconds are those of one round, as far as
-    nothing hides them; ``budget``: nodes that the edge expands while it waits."""
+    """Expectations of one client that has the cloud to itself. ``tokens`` and ``seconds``, as far as nothing
+    hides them, are those of one round; ``budget``: nodes that the edge expands while it waits. Bytes are by
+    token."""
 
     acceptance: float
     cloud_rate: float
+    cloud_bytes_down: float
+    tokens: float
     rate: float
     length: int
     budget: int
@@ -80,6 +83,8 @@ def plan(edge: EdgeProfile, cloud: CloudProfile, network: Network, acceptance: f
     return Plan(
         acceptance=acceptance,
         cloud_rate=1.0 / max(cloud.seconds(0), down),
+        cloud_bytes_down=verdict,
+        tokens=tokens,
         rate=tokens / (hidden + late),
         length=length,
         budget=budget,
