@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import Final
@@ -104,7 +105,7 @@ def _foreseen(acceptance: float, length: int, budget: int) -> float:
     """Probability that a verdict leads to a node that was expanded while the edge waited."""
     stops = _core.stop_probabilities([acceptance] * length)
     counts = _core.allocate_nonuniform(stops, [1.0] * len(stops), min(budget, 1 << 12), _DECAY)
-    missed = [(1.0 + count) ** -_DECAY for count in counts]
+    missed = [math.pow(1.0 + count, -_DECAY) for count in counts]
     return 1.0 - sum(map(operator.mul, stops, missed))
 
 
