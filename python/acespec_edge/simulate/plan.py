@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,8 +104,8 @@ def _foreseen(acceptance: float, length: int, budget: int) -> float:
     """Probability that a verdict leads to a node that was expanded while the edge waited."""
     stops = _core.stop_probabilities([acceptance] * length)
     counts = _core.allocate_nonuniform(stops, [1.0] * len(stops), min(budget, 1 << 12), _DECAY)
-    missed = [math.pow(1.0 + count, -_DECAY) for count in counts]
-    return 1.0 - sum(map(operator.mul, stops, missed))
+    missed = (stop * math.pow(1.0 + count, -_DECAY) for stop, count in zip(stops, counts, strict=True))
+    return 1.0 - math.fsum(missed)
 
 
 def _seconds(size: float, rate: float | None) -> float:
