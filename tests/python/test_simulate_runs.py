@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from acespec_edge import _core
 from acespec_edge.cli import main
@@ -176,6 +178,35 @@ def test_figures_add_up() -> None:
     assert chain.speedup == pytest.approx(chain.tokens_per_second / alone.tokens_per_second)
     assert 0 < chain.cloud_busy < 1
     assert chain.cloud_forwards < 1 < chain.edge_forwards
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    policy=st.sampled_from(policies()),
+    clients=st.integers(1, 3),
+    rtt=st.sampled_from([0.0, 0.02, 0.3]),
+    rate=st.sampled_from([5e3, 1e6, None]),
+    jitter=st.sampled_from([0.0, 0.01]),
+    right=st.sampled_from([0.0, 0.6, 1.0]),
+    temperature=st.sampled_from([0.0, 1.0]),
+)
+def test_whatever_the_setting_the_text_is_exact_and_time_adds_up(
+    policy: str,
+    clients: int,
+    rtt: float,
+    rate: float | None,
+    jitter: float,
+    right: float,
+    temperature: float,
+) -> None:
+    recorded = dataclasses.replace(trace(records=2, tokens=25, right=right), temperature=temperature)
+    outcome = run(policy, recorded, Network(rtt, rate, rate, jitter), clients)
+    assert [answer.tokens for answer in outcome.answers] == [a.record.text for a in outcome.answers]
+    assert outcome.busy <= outcome.seconds + 1e-9
+    for answer in outcome.answers:
+        assert answer.shown == sorted(answer.shown)
+        assert answer.shown[0] >= max(0.0, rtt - 2 * jitter) + 0.05
+        assert answer.stats.seconds == answer.shown[-1]
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
