@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from acespec_edge import _core
 from acespec_edge.cli import main
 from acespec_edge.errors import UsageError
-from acespec_edge.simulate.clock import SimulationError
+from acespec_edge.simulate.clock import SimulationError, World
 from acespec_edge.simulate.figures import figures
 from acespec_edge.simulate.link import Network
 from acespec_edge.simulate.profiles import CloudProfile, EdgeProfile
 from acespec_edge.simulate.runner import CLOUD, Outcome, Setting, policies, simulate
+from acespec_edge.simulate.timed_drafter import TimedDrafter
 from acespec_edge.simulate.trace import Trace
 from cloud_stub.simulate import VirtualCloud
 from tests.python.simulate_kit import VOCABULARY, trace
@@ -92,17 +93,32 @@ def test_one_round_of_a_chain_takes_what_it_is_made_of() -> None:
     assert outcome.verified_nodes == 1
 
 
-def test_the_edge_notices_a_verdict_between_its_forwards() -> None:
-    """Without a network: it reads the prompt (10 rows), expands the 4 candidates, then 8 nodes at a time,
-    and looks for a verdict after each."""
-    recorded = trace(records=1, tokens=3, right=1.0)
-    (answer,) = run("chain", recorded, INSTANT).answers
-    first = 0.017 + 0.011 + 3 * 0.015
-    assert 0.07 <= first < 0.07 + 0.015
-    # Its verdict comes after 50 ms and one for the node.
-    second = first + 4 * 0.015
-    assert answer.shown == pytest.approx([first, second, second], abs=1e-9)
-    assert answer.stats.forwards == 5 + 4
+def test_a_forward_takes_the_profiles_time_for_its_rows_and_lets_others_live() -> None:
+    recorded = trace(records=1)
+    (record,) = recorded.records
+    world = World()
+    seen: list[float] = []
+
+    def live() -> None:
+        drafter = TimedDrafter(world, EDGE, recorded)
+        drafter.replay(record)
+        drafter.begin(record.prompt, _core.SamplingRules(), [], False)
+        world.at(0.01, lambda: seen.append(world()))
+        expected = 0.0
+        for rows, report in ((10, drafter.step(8, False)), (4, drafter.step(8, False))):
+            assert (report.rows, report.seconds) == (rows, EDGE.seconds(rows))
+            expected += EDGE.seconds(rows)
+        assert world() == pytest.approx(expected)
+        assert seen == [0.01]
+        while not drafter.step(8, False).exhausted:
+            pass
+        idle = world()
+        assert drafter.step(8, False).seconds == 0.0
+        assert world() == idle
+
+    world.spawn(live)
+    world.run()
+    assert seen
 
 
 def test_two_clients_take_turns_at_the_target() -> None:
@@ -140,11 +156,10 @@ def test_sampled_choices_follow_the_shared_noise() -> None:
         text.append(sampler.choose(row, rules, len(record.prompt) + number))
     drawn = dataclasses.replace(recorded, records=[dataclasses.replace(record, text=text)])
     assert text != record.text
-    (answer,) = run("chain", drawn, Network(1.0)).answers
-    assert answer.stats.hit_rate == 1.0
-    assert answer.stats.accepted_mean == pytest.approx(
-        (len(text) - 1 - answer.stats.rounds) / answer.stats.rounds
-    )
+    outcome = run("chain", drawn, Network(1.0))
+    (answer,) = outcome.answers
+    assert outcome.verified_nodes > 0
+    assert answer.stats.accepted_mean * answer.stats.rounds == pytest.approx(outcome.verified_nodes)
 
 
 def test_an_answer_that_is_not_the_recorded_one_is_an_error() -> None:
