@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from acespec_edge.ort_library import ort_library
 from acespec_edge.prompt import prompt_ids
-from acespec_edge.simulate.trace import Record, Timing, Trace, descending
+from acespec_edge.simulate.trace import Ids, Record, Scores, Timing, Trace, descending
 from cloud_stub.verifiers.base import Rows, Verifier
 from cloud_stub.verifiers.loading import load_verifier
 from tools.bench import command
@@ -33,7 +33,7 @@ from tools.bench.pairs import PAIRS, bundle_of
 _GRANULE: Final = 64
 _EDGE_WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
 _CLOUD_NODES: Final = (0, 4, 16)
-_REPEATS: Final = 5
+_REPEATS: Final = 30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,11 +60,10 @@ def _record(options: argparse.Namespace) -> int:
     rules = _core.SamplingRules(temperature=options.temperature)
     rules.validate()
     prompts = [row for rows in load_prompts(options.data).values() for row in rows[: options.prompts]]
-    target = Target(
-        load_verifier(pair.target, device="cpu", dtype="float32", threads=1), bundle, options.temperature
-    )
+    verifier = load_verifier(pair.target, device="cpu", dtype="float32", threads=1)
+    target = Target(verifier, bundle.vocabulary, bundle.eos_ids, options.temperature)
     records = []
-    drafter = Drafter(bundle, options.top)
+    drafter = Drafter(lambda slots: _engine(bundle, slots), bundle.vocabulary, options.top)
     with command.progress(len(prompts)) as advance:
         for number, row in enumerate(prompts):
             prompt = prompt_ids(bundle, row.text)
@@ -98,11 +97,13 @@ def _record(options: argparse.Namespace) -> int:
 class Target:
     """Decodes one answer after another, as the cloud does for an edge that sends no drafts."""
 
-    def __init__(self, verifier: Verifier, bundle: Bundle, temperature: float) -> None:
+    def __init__(
+        self, verifier: Verifier, vocabulary: int, stop_ids: Sequence[int], temperature: float
+    ) -> None:
         self._verifier = verifier
-        self._stop_ids = frozenset(bundle.eos_ids)
+        self._stop_ids = frozenset(stop_ids)
         self._temperature = temperature
-        self._sampler = _core.Sampler(bundle.vocabulary)
+        self._sampler = _core.Sampler(vocabulary)
         self._times: dict[int, list[float]] = defaultdict(list)
 
     def answer(self, prompt: Sequence[int], tokens: int, seed: int) -> list[int]:
@@ -133,19 +134,23 @@ class Target:
 class Drafter:
     """Reads answers in forwards of many rows, like a prompt."""
 
-    def __init__(self, bundle: Bundle, top: int) -> None:
-        self._bundle = bundle
-        self._top = min(top, bundle.vocabulary)
-        self._engine: _core.OrtEngine | None = None
+    def __init__(self, load: Callable[[int], _core.Engine], vocabulary: int, top: int) -> None:
+        """``load``: an engine of so many slots."""
+        self._load = load
+        self._vocabulary = vocabulary
+        self._top = min(top, vocabulary)
+        self._engine: _core.Engine | None = None
         self._slots = 0
+        self._held = 0
 
-    def read(self, prompt: list[int], text: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, prompt: list[int], text: list[int]) -> tuple[Ids, Scores]:
         """The likeliest ids before each token of ``text``, int32 [N, top], and their log-probabilities,
         float32 [N, top]."""
         tokens = prompt + text[:-1]
         engine = self._engine_for(len(tokens))
         first_asked = len(prompt) - 1
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        self._held = len(tokens)
+        found: list[tuple[Ids, Scores]] = []
         for first in range(0, len(tokens), engine.max_rows):
             count = min(engine.max_rows, len(tokens) - first)
             asked = [row for row in range(count) if first + row >= first_asked]
@@ -156,42 +161,32 @@ class Drafter:
         return top, descending(scores.astype(np.float16))
 
     def milliseconds(self) -> dict[int, float]:
-        """Of a forward, by its rows, after a context as long as the longest answer with its prompt."""
-        engine = self._engine_for(1)
+        """Of a forward, by its rows, behind what was read last."""
+        engine = self._engine_for(self._held)
         times: dict[int, float] = {}
-        first = self._slots - max(_EDGE_WIDTHS)
-        for width in _EDGE_WIDTHS:
+        for width in (width for width in _EDGE_WIDTHS if width <= engine.max_rows):
             taken = []
             for _ in range(1 + _REPEATS):
                 began = time.perf_counter()
-                self._forward(engine, [1] * width, first, list(range(width)))
+                self._forward(engine, [1] * width, self._held, list(range(width)))
                 taken.append(time.perf_counter() - began)
             times[width] = _undisturbed(taken[1:])
         return times
 
-    def _engine_for(self, tokens: int) -> _core.OrtEngine:
-        slots = -(-max(tokens, 2 * _GRANULE) // _GRANULE) * _GRANULE
+    def _engine_for(self, tokens: int) -> _core.Engine:
+        slots = -(-(tokens + max(_EDGE_WIDTHS)) // _GRANULE) * _GRANULE
         if self._engine is None or slots > self._slots:
-            bundle = self._bundle
-            self._slots = slots
-            self._engine = _core.OrtEngine(
-                str(bundle.model_file),
-                ort_library(),
-                slots=slots,
-                vocabulary=bundle.vocabulary,
-                max_positions=bundle.max_positions,
-                name=bundle.name,
-            )
+            self._engine, self._slots = self._load(slots), slots
         return self._engine
 
-    def _forward(self, engine: _core.OrtEngine, tokens: list[int], first: int, rows: list[int]) -> Rows:
+    def _forward(self, engine: _core.Engine, tokens: list[int], first: int, rows: list[int]) -> Rows:
         places = list(range(first, first + len(tokens)))
         sees = np.arange(self._slots) <= np.array(places)[:, None]
         bias = np.where(sees, np.float32(0), np.float32(-np.inf))
         return engine.forward(tokens, places, places, bias, rows)
 
-    def _likeliest(self, logits: Rows) -> tuple[np.ndarray, np.ndarray]:
-        logits = logits[:, : self._bundle.vocabulary]
+    def _likeliest(self, logits: Rows) -> tuple[Ids, Scores]:
+        logits = logits[:, : self._vocabulary]
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         top = np.argpartition(-log_p, self._top - 1, axis=1)[:, : self._top]
@@ -202,9 +197,20 @@ class Drafter:
         return top.astype(np.int32), np.take_along_axis(log_p, top, axis=1).astype(np.float32)
 
 
+def _engine(bundle: Bundle, slots: int) -> _core.Engine:
+    return _core.OrtEngine(
+        str(bundle.model_file),
+        ort_library(),
+        slots=slots,
+        vocabulary=bundle.vocabulary,
+        max_positions=bundle.max_positions,
+        name=bundle.name,
+    )
+
+
 def _undisturbed(seconds: list[float]) -> float:
-    """Their lower quartile in milliseconds: what the machine takes when it does little else."""
-    low = statistics.quantiles(seconds, n=4)[0] if len(seconds) > 1 else seconds[0]
+    """Their lower decile in milliseconds: what the machine takes when it does little else."""
+    low = statistics.quantiles(seconds, n=10)[0] if len(seconds) > 1 else seconds[0]
     return round(1e3 * max(low, min(seconds)), 3)
 
 

@@ -491,9 +491,7 @@ class TraceEngine(Engine):
     a position that its path names.
     """
 
-    def __init__(
-        self, vocabulary: int, slots: int, *, max_rows: int = 64, max_positions: int = 4096
-    ) -> None:
+    def __init__(self, vocabulary: int, slots: int, *, max_rows: int = 64, max_positions: int = 4096) -> None:
         """``slots``: a multiple of 64. Raises UsageError for sizes that make no engine."""
 
     def set_record(

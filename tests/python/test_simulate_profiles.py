@@ -25,7 +25,8 @@ def test_a_cloud_takes_a_base_and_so_much_for_each_node() -> None:
     profile = cloud_profile("150,1.5")
     assert profile.seconds(0) == 0.15
     assert profile.seconds(10) == pytest.approx(0.165)
-    assert profile.prefill_seconds(100) == pytest.approx(0.3)
+    assert profile.prefill_seconds(100) == 0.15
+    assert cloud_profile("150,1.5,2").prefill_seconds(100) == pytest.approx(0.35)
 
 
 def test_every_built_in_profile_names_its_sources() -> None:
@@ -78,7 +79,8 @@ def test_bad_edge_files_are_refused_by_name(tmp_path: Path, text: str, what: str
         ("a100", "one of a100-32b"),
         ("150,", "BASE,PER_NODE"),
         ("150,-1", "BASE,PER_NODE"),
-        ("1,2,3", "BASE,PER_NODE"),
+        ("1,2,3,4", "BASE,PER_NODE"),
+        ("1,nan", "BASE,PER_NODE"),
     ],
 )
 def test_bad_cloud_names_are_refused(name: str, what: str) -> None:

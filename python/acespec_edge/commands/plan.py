@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 
 _NEAR = 0.98
 """Share of the best policy's rate at which auto, which needs no choice, is what to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The answer. ``bound_by``: the largest part of a chain's round."""
+
+    pays: bool
+    policy: str
+    tokens_per_second: float
+    cloud_tokens_per_second: float
+    speedup: float
+    draft_length: int
+    nodes_ahead: int
+    bytes_up_per_token: float
+    bytes_down_per_token: float
+    bound_by: str
 
 
 def plan(
@@ -64,12 +80,13 @@ def plan(
     else:
         found = planned(device, target, network, _acceptance(recorded))
         runs = _simulated(recorded, device, target, network, shown=not as_json)
-    choice = _choice(found, runs)
+    advice = _advice(found, runs)
     if as_json:
-        print(json.dumps({**choice, "plan": asdict(found), "simulated": [asdict(one) for one in runs]}))
+        parts = {"chain": asdict(found), "simulated": [asdict(one) for one in runs]}
+        print(json.dumps(asdict(advice) | {"rtt_ms": 1e3 * trip} | parts))
         return
     print(f"{edge} to {cloud}, RTT {1e3 * trip:.0f} ms, up {up}, down {down}")
-    for sentence in _sentences(choice, found, recorded):
+    for sentence in _sentences(advice, found, recorded):
         print(sentence)
 
 
@@ -96,51 +113,66 @@ def _simulated(
     return runs
 
 
-def _choice(found: Plan, runs: list[Figures]) -> dict[str, str | float | bool | int]:
+def _advice(found: Plan, runs: list[Figures]) -> Advice:
     """What to do, simulated where there was a trace."""
-    policy = "auto" if found.pays else "cloud"
-    rate, alone = max(found.rate, found.cloud_rate), found.cloud_rate
-    bytes_up, bytes_down = found.bytes_up, found.bytes_down
+    alone = found.cloud_rate
+    if found.pays:
+        policy, rate, bytes_up, bytes_down = "auto", found.rate, found.bytes_up, found.bytes_down
+    else:
+        policy, rate, bytes_up, bytes_down = "cloud", alone, 0.0, found.cloud_bytes_down
     if runs:
         best = max(runs, key=lambda one: one.tokens_per_second)
         near = (one for one in runs if one.tokens_per_second >= _NEAR * best.tokens_per_second)
         taken = next((one for one in near if one.policy == "auto"), best)
         policy, rate, alone = taken.policy, taken.tokens_per_second, runs[0].tokens_per_second
         bytes_up, bytes_down = taken.bytes_up, taken.bytes_down
-    return {
-        "pays": rate > 1.02 * alone,
-        "policy": policy,
-        "tokens_per_second": rate,
-        "cloud_tokens_per_second": alone,
-        "speedup": rate / alone,
-        "draft_length": found.length,
-        "nodes_ahead": found.budget,
-        "bytes_up_per_token": bytes_up,
-        "bytes_down_per_token": bytes_down,
-        "bound_by": max(found.seconds, key=lambda part: found.seconds[part]),
-    }
+    return Advice(
+        pays=rate > alone / _NEAR,
+        policy=policy,
+        tokens_per_second=rate,
+        cloud_tokens_per_second=alone,
+        speedup=rate / alone,
+        draft_length=found.length,
+        nodes_ahead=found.budget,
+        bytes_up_per_token=bytes_up,
+        bytes_down_per_token=bytes_down,
+        bound_by=max(found.seconds, key=lambda part: found.seconds[part]),
+    )
 
 
-def _sentences(choice: dict[str, str | float | bool | int], found: Plan, recorded: Trace | None) -> list[str]:
-    rate, alone = float(choice["tokens_per_second"]), float(choice["cloud_tokens_per_second"])
-    rounds, bound = sum(found.seconds.values()), str(choice["bound_by"])
-    if choice["pays"]:
-        verdict = f"It pays: {rate:.1f} tokens/s expected, {rate / alone:.2f} times the {alone:.1f} of the cloud alone."
+def _sentences(advice: Advice, found: Plan, recorded: Trace | None) -> list[str]:
+    if advice.pays:
+        verdict = (
+            f"It pays: {advice.tokens_per_second:.1f} tokens/s expected, {advice.speedup:.2f} times the "
+            f"{advice.cloud_tokens_per_second:.1f} of the cloud alone."
+        )
     else:
-        verdict = f"It does not pay: the cloud alone streams {alone:.1f} tokens/s, drafts would add nothing to speak of."
+        verdict = (
+            f"It does not pay: the cloud alone streams {advice.cloud_tokens_per_second:.1f} tokens/s, and "
+            "drafts would add nothing to speak of."
+        )
     source = (
         f"for an acceptance of {found.acceptance:.2f}, as given"
         if recorded is None
         else f"simulated on answers of {recorded.target} (acceptance {found.acceptance:.2f})"
     )
+    bound, whole = found.seconds[advice.bound_by], sum(found.seconds.values())
+    if found.pays:
+        reason = f"A round is bound by {advice.bound_by}: {1e3 * bound:.0f} of {1e3 * whole:.0f} ms."
+    else:
+        reason = (
+            f"A chain of {found.length} would bring {found.tokens:.1f} tokens in {1e3 * whole:.0f} ms, of "
+            f"which {advice.bound_by} takes {1e3 * bound:.0f}; the cloud alone streams "
+            f"{whole * found.cloud_rate:.1f} in that time."
+        )
     return [
         verdict,
         f"The figures are {source}; other texts and models have others.",
-        f"Take policy {choice['policy']}; a chain of fixed length would be best at {found.length} tokens, "
-        f"with about {found.budget} nodes drafted ahead in the time of a round.",
-        f"Each token costs about {float(choice['bytes_up_per_token']):.0f} bytes up and "
-        f"{float(choice['bytes_down_per_token']):.0f} down.",
-        f"A chain's round is bound by {bound}: {1e3 * found.seconds[bound]:.0f} of {1e3 * rounds:.0f} ms.",
+        f"Take policy {advice.policy}; a fixed chain would be best at {advice.draft_length} tokens, with "
+        f"about {advice.nodes_ahead} nodes drafted ahead in the time of a round.",
+        f"Each token costs about {advice.bytes_up_per_token:.0f} bytes up and "
+        f"{advice.bytes_down_per_token:.0f} down.",
+        reason,
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +27,14 @@ _ROUNDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Expectations of one client that has the cloud to itself. Seconds are those of one round, as far as
-    nothing hides them; ``budget``: nodes that the edge expands while it waits."""
+    """Expectations of one client that has the cloud to itself. ``tokens`` and ``seconds``, as far as nothing
+    hides them, are those of one round; ``budget``: nodes that the edge expands while it waits. Bytes are by
+    token."""
 
     acceptance: float
     cloud_rate: float
+    cloud_bytes_down: float
+    tokens: float
     rate: float
     length: int
     budget: int
@@ -79,6 +83,8 @@ def plan(edge: EdgeProfile, cloud: CloudProfile, network: Network, acceptance: f
     return Plan(
         acceptance=acceptance,
         cloud_rate=1.0 / max(cloud.seconds(0), down),
+        cloud_bytes_down=verdict,
+        tokens=tokens,
         rate=tokens / (hidden + late),
         length=length,
         budget=budget,
@@ -98,7 +104,8 @@ def _foreseen(acceptance: float, length: int, budget: int) -> float:
     """Probability that a verdict leads to a node that was expanded while the edge waited."""
     stops = _core.stop_probabilities([acceptance] * length)
     counts = _core.allocate_nonuniform(stops, [1.0] * len(stops), min(budget, 1 << 12), _DECAY)
-    return sum(stop * (1.0 - (1.0 + count) ** -_DECAY) for stop, count in zip(stops, counts, strict=True))
+    missed = (stop * math.pow(1.0 + count, -_DECAY) for stop, count in zip(stops, counts, strict=True))
+    return 1.0 - math.fsum(missed)
 
 
 def _seconds(size: float, rate: float | None) -> float:

@@ -83,13 +83,13 @@ def edge_profile(name: str, trace: Trace | None = None) -> EdgeProfile:
 
 
 def cloud_profile(name: str, trace: Trace | None = None) -> CloudProfile:
-    """As edge_profile(). ``BASE,PER_NODE`` gives milliseconds instead of a name."""
+    """As edge_profile(). ``BASE,PER_NODE[,PREFILL]`` gives milliseconds instead of a name."""
     if name == THIS_MACHINE:
         base, slope = _line(_timing(trace, "cloud_ms"))
         return CloudProfile(name, base, slope, slope, (f"measured on {trace.machine}" if trace else "",))
     if "," in name and not Path(name).exists():
-        base, per_node = _pair(name)
-        return CloudProfile(name, base, per_node, per_node, ("given",))
+        base, per_node, prefill = _numbers(name)
+        return CloudProfile(name, base, per_node, prefill, ("given",))
     where, entry = _entry("cloud", name)
     base, per_node, prefill = (
         _milliseconds(entry, where, field) for field in ("base_ms", "per_node_ms", "prefill_ms")
@@ -161,13 +161,16 @@ def _line(table: Mapping[int, float]) -> tuple[float, float]:
     return base, max(0.0, slope)
 
 
-def _pair(text: str) -> tuple[float, float]:
+def _numbers(text: str) -> tuple[float, float, float]:
+    """A prompt takes the base alone unless there is a third number, as where a target is slowed down to stand
+    in for a larger one."""
     try:
-        base, per_node = (float(part) for part in text.split(","))
-        if not (0 <= base < math.inf and 0 <= per_node < math.inf):
+        base, per_node, prefill = [*map(float, text.split(",")), *[0.0] * (text.count(",") == 1)]
+        if not all(0 <= ms < math.inf for ms in (base, per_node, prefill)):
             raise ValueError
     except ValueError:
         raise UsageError(
-            f"cloud profile is {text!r}: give BASE,PER_NODE in milliseconds, such as 150,1"
+            f"cloud profile is {text!r}: give BASE,PER_NODE in milliseconds, such as 150,1; a third number "
+            "is for each token of a prompt"
         ) from None
-    return base, per_node
+    return base, per_node, prefill

@@ -138,13 +138,15 @@ def descending(scores: Scores) -> Scores:
     """The scores, with those equal in half precision apart again: rank decides, as when they were
     recorded."""
     falling: Scores = np.minimum.accumulate(scores.astype(np.float32), axis=1)
-    return falling - np.arange(scores.shape[1], dtype=np.float32) * np.float32(1e-5)
+    falling -= np.arange(scores.shape[1], dtype=np.float32) * np.float32(1e-5)
+    return falling
 
 
 def _ranks(record: Record) -> npt.NDArray[np.int64]:
     """The rank of each token among the drafter's, or their number when it is not among them."""
     equal = record.top == np.array(record.text)[:, None]
-    return np.where(equal.any(axis=1), equal.argmax(axis=1), record.top.shape[1])
+    ranks: npt.NDArray[np.int64] = np.where(equal.any(axis=1), equal.argmax(axis=1), record.top.shape[1])
+    return ranks
 
 
 def _tensor(name: str, entry: Mapping[str, Any], body: memoryview) -> npt.NDArray[Any]:
