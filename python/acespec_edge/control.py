@@ -204,10 +204,14 @@ class Controller:
                 best, density = width, gain / seconds
         return best
 
+    @property
+    def cap(self) -> int:
+        """Most nodes of a draft: twice as many as have been verified at once before."""
+        return 2 * self._largest
+
     def count(self, weights: Sequence[float]) -> int:
-        """How many nodes, of ``weights`` greatest first, are worth sending; no more than twice as many as
-        have been verified at once before."""
-        return min(_core.best_count(weights, self._prices(), self.rate), 2 * self._largest)
+        """How many nodes, of ``weights`` greatest first, are worth sending."""
+        return _core.best_count(weights, self._prices(), self.rate)
 
     def chain_length(self, most: int) -> int:
         """K*, from what is known of the drafter in general: the tokens of the chain play no part in it."""

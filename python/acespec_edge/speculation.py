@@ -182,18 +182,23 @@ class _Speculation:
         """The next draft, after the forwards that are worth waiting for."""
         if self._residual or self._policy.send == "chain":
             return self._chain()
-        # A cloud that goes on by itself waits for nothing.
-        while not (self._channel.runs_free or self._run.cancelled.is_set()):
-            if self._drafter.ready + 1 >= self._remaining or not self._grow(waited_for=True):
+        drafter, control = self._drafter, self._control
+        room = min(self._room(), control.cap) if self._remaining > 1 else 0
+        while True:
+            count = control.count(drafter.survey(room))
+            enough = count >= room or drafter.ready + 1 >= self._remaining
+            # A cloud that goes on by itself waits for nothing.
+            if enough or self._channel.runs_free or self._run.cancelled.is_set():
                 break
-        weights = self._drafter.survey(self._room() if self._remaining > 1 else 0)
-        return self._drafter.take(self._control.count(weights))
+            if not self._grow(waited_for=True):
+                break
+        return drafter.take(count)
 
     def _chain(self) -> Taken:
         """The main chain. In residual mode its length must not depend on its tokens, else the output would be
         biased."""
         drafter, control = self._drafter, self._control
-        most = min(self._room(), max(0, self._remaining - 1))
+        most = min(self._room(), control.cap, max(0, self._remaining - 1))
         length = self._policy.length
         if length is None and (self._residual or not self._policy.by_confidence):
             length = control.chain_length(most)

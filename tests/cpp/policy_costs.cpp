@@ -30,7 +30,7 @@ void feed(AffineCost& cost, std::mt19937& random, std::size_t count, double base
 }  // namespace
 
 TEST_CASE("an affine cost begins as its prior, and samples take over") {
-  AffineCost cost(0.1, 0.002, 4);
+  AffineCost cost(0.1, 0.002, 4, 32);
   CHECK(cost(10) == doctest::Approx(0.12));
   CHECK(cost.samples() == 0);
   std::mt19937 random(1);
@@ -41,17 +41,29 @@ TEST_CASE("an affine cost begins as its prior, and samples take over") {
   CHECK(cost.samples() == 200);
 }
 
-TEST_CASE("the prior of an affine cost is worth its weight") {
-  AffineCost faint(0.1, 0, 1);
-  AffineCost firm(0.1, 0, 9);
-  faint.observe(5, 0.2);
-  firm.observe(5, 0.2);
-  CHECK(faint(5) == doctest::Approx(0.15));
-  CHECK(firm(5) == doctest::Approx(0.11));
+TEST_CASE("the first sample is the base of an affine cost, whatever was assumed") {
+  AffineCost cost(0.1, 0.002, 4, 32);
+  cost.observe(0, 0.5);
+  CHECK(cost.base() == doctest::Approx(0.5));
+  CHECK(cost.per_unit() == doctest::Approx(0.002));
+  cost.observe(1, 0.502);
+  CHECK(cost.per_unit() == doctest::Approx(0.002).epsilon(0.01));
+}
+
+TEST_CASE("the prior slope of an affine cost is worth its weight") {
+  AffineCost faint(0.1, 0, 1, 16);
+  AffineCost firm(0.1, 0, 9, 16);
+  for (AffineCost* cost : {&faint, &firm}) {
+    cost->observe(0, 0.1);
+    cost->observe(16, 0.18);
+  }
+  // Two samples 16 apart have a sum of squares of 128; the prior has 64 for each sample that it counts for.
+  CHECK(faint.per_unit() == doctest::Approx(0.005 * 128 / (128 + 64)).epsilon(0.02));
+  CHECK(firm.per_unit() == doctest::Approx(0.005 * 128 / (128 + 9 * 64)).epsilon(0.02));
 }
 
 TEST_CASE("equal sizes move the base of an affine cost alone") {
-  AffineCost cost(0.1, 0.002, 4);
+  AffineCost cost(0.1, 0.002, 4, 32);
   std::mt19937 random(2);
   feed(cost, random, 100, 0.1, 0.001, 32, 0.002);
   const double slope = cost.per_unit();
@@ -68,7 +80,7 @@ TEST_CASE("equal sizes move the base of an affine cost alone") {
 TEST_CASE("one outlier moves an affine cost little, a lasting change is followed") {
   for (const double factor : {0.3, 4.0}) {
     CAPTURE(factor);
-    AffineCost cost(0.1, 0.002, 4);
+    AffineCost cost(0.1, 0.002, 4, 32);
     std::mt19937 random(3);
     feed(cost, random, 100, 0.1, 0.001, 32, 0.002);
     const double before = cost(10);
@@ -84,7 +96,7 @@ TEST_CASE("one outlier moves an affine cost little, a lasting change is followed
 }
 
 TEST_CASE("an affine cost never falls below nothing") {
-  AffineCost cost(0.1, 0.01, 2);
+  AffineCost cost(0.1, 0.01, 2, 32);
   std::mt19937 random(4);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
   for (int i = 0; i < 5000; ++i) {
@@ -99,7 +111,7 @@ TEST_CASE("an affine cost never falls below nothing") {
 }
 
 TEST_CASE("an affine cost of nothing learns too") {
-  AffineCost cost(0, 0, 1);
+  AffineCost cost(0, 0, 1, 8);
   for (int i = 0; i < 64; ++i) {
     cost.observe(i % 8, 0.02 + 0.001 * (i % 8));
   }
@@ -107,10 +119,11 @@ TEST_CASE("an affine cost of nothing learns too") {
 }
 
 TEST_CASE("an affine cost refuses what is no amount") {
-  CHECK_THROWS_WITH_AS(AffineCost(-1, 0, 1), doctest::Contains("base is -1"), UsageError);
-  CHECK_THROWS_AS(AffineCost(0, kNan, 1), UsageError);
-  CHECK_THROWS_AS(AffineCost(0, 0, 0), UsageError);
-  AffineCost cost(0.1, 0.01, 1);
+  CHECK_THROWS_WITH_AS(AffineCost(-1, 0, 1, 1), doctest::Contains("base is -1"), UsageError);
+  CHECK_THROWS_AS(AffineCost(0, kNan, 1, 1), UsageError);
+  CHECK_THROWS_AS(AffineCost(0, 0, 0, 1), UsageError);
+  CHECK_THROWS_AS(AffineCost(0, 0, 1, 0), UsageError);
+  AffineCost cost(0.1, 0.01, 1, 1);
   for (const double bad : {-1.0, kNan, kInfinity}) {
     CHECK_THROWS_AS(cost.observe(bad, 0.1), UsageError);
     CHECK_THROWS_AS(cost.observe(1, bad), UsageError);

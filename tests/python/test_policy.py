@@ -20,11 +20,11 @@ def falling(values: list[float]) -> list[float]:
     return sorted(values, reverse=True)
 
 
-@given(st.lists(st.tuples(amounts, amounts), max_size=60), amounts, amounts, st.floats(0.1, 64))
+@given(st.lists(st.tuples(amounts, amounts), max_size=60), amounts, amounts, st.floats(0.1, 64), st.floats(0.1, 64))
 def test_an_affine_cost_stays_a_cost(
-    samples: list[tuple[float, float]], base: float, per_unit: float, weight: float
+    samples: list[tuple[float, float]], base: float, per_unit: float, weight: float, size: float
 ) -> None:
-    cost = _core.AffineCost(base, per_unit, weight)
+    cost = _core.AffineCost(base, per_unit, weight, size)
     assert cost(3) == pytest.approx(base + 3 * per_unit)
     for n, seconds in samples:
         cost.observe(n, seconds)
@@ -161,8 +161,8 @@ def test_no_count_beats_the_best_ratio(weights: list[float], round_: float, node
 @pytest.mark.parametrize(
     ("call", "names"),
     [
-        (lambda: _core.AffineCost(0.1, -1, 1), "per_unit is -1"),
-        (lambda: _core.AffineCost(0.1, 0, 1).observe(1, math.nan), "seconds is nan"),
+        (lambda: _core.AffineCost(0.1, -1, 1, 1), "per_unit is -1"),
+        (lambda: _core.AffineCost(0.1, 0, 1, 1).observe(1, math.nan), "seconds is nan"),
         (lambda: _core.WidthCurve(0, 0.1), "max_width is 0"),
         (lambda: _core.WidthCurve(4, 0.1).observe(5, 0.1), "width is 5"),
         (lambda: _core.RoundTrip().observe(math.inf, 0), "seconds is inf"),
