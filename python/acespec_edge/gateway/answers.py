@@ -49,20 +49,19 @@ async def stream_answer(
     head = _head(gateway, form, form.chunk_kind)
     more: dict[str, Any] = {"usage": None} if usage else {}
     counts = []
-    with gateway.admitted():
-        for job in jobs:
-            begun = False
-            async with contextlib.aclosing(gateway.run(job)) as run:
-                async for part in run:
-                    choices = [] if begun else form.begin(job.choice)
-                    begun = True
-                    if isinstance(part, Result):
-                        choices += form.end(job.choice, part)
-                        counts.append(part.usage)
-                    else:
-                        choices += form.piece(job.choice, part)
-                    for choice in choices:
-                        yield event({**head, "choices": [choice], **more})
+    for job in jobs:
+        begun = False
+        async with contextlib.aclosing(gateway.run(job)) as run:
+            async for part in run:
+                choices = [] if begun else form.begin(job.choice)
+                begun = True
+                if isinstance(part, Result):
+                    choices += form.end(job.choice, part)
+                    counts.append(part.usage)
+                else:
+                    choices += form.piece(job.choice, part)
+                for choice in choices:
+                    yield event({**head, "choices": [choice], **more})
     if usage:
         yield event({**head, "choices": [], "usage": _usage(jobs, counts)})
     yield DONE
@@ -71,12 +70,11 @@ async def stream_answer(
 async def whole_answer(gateway: Gateway, jobs: Sequence[Job], form: Form, *, stats: bool) -> dict[str, Any]:
     """The answer in one piece; with ``stats``, what each choice cost, too."""
     results = []
-    with gateway.admitted():
-        for job in jobs:
-            async with contextlib.aclosing(gateway.run(job)) as run:
-                async for part in run:
-                    if isinstance(part, Result):
-                        results.append(part)
+    for job in jobs:
+        async with contextlib.aclosing(gateway.run(job)) as run:
+            async for part in run:
+                if isinstance(part, Result):
+                    results.append(part)
     return {
         **_head(gateway, form, form.whole_kind),
         "choices": [form.whole(job.choice, result) for job, result in zip(jobs, results, strict=True)],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -43,15 +44,13 @@ def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
 
     async def chat(request: Request) -> Response:
         asked = parse(ChatRequest, await read_object(request))
-        gateway.check_model(asked.model)
-        jobs = await attended(request.receive, chat_jobs(gateway, asked))
-        return await _answer(request, gateway, asked, jobs, chat_form(gateway, asked))
+        form = chat_form(gateway, asked)
+        return await _answer(request, gateway, asked, form, lambda: chat_jobs(gateway, asked))
 
     async def completions(request: Request) -> Response:
         asked = parse(CompletionRequest, await read_object(request))
-        gateway.check_model(asked.model)
-        jobs = await attended(request.receive, completion_jobs(gateway, asked))
-        return await _answer(request, gateway, asked, jobs, completion_form(gateway, asked))
+        form = completion_form(gateway, asked)
+        return await _answer(request, gateway, asked, form, lambda: completion_jobs(gateway, asked))
 
     async def healthz(request: Request) -> Response:
         return JsonAnswer({"status": "ok", "model": gateway.name, "requests": gateway.turns.inside})
@@ -77,13 +76,22 @@ def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
 
 
 async def _answer(
-    request: Request, gateway: Gateway, asked: Asked, jobs: Sequence[Job], form: Form
+    request: Request,
+    gateway: Gateway,
+    asked: Asked,
+    form: Form,
+    prepare: Callable[[], Coroutine[Any, Any, list[Job]]],
 ) -> Response:
-    if asked.stream:
-        usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
-        return EventStream(stream_answer(gateway, jobs, form, usage=usage))
-    whole = whole_answer(gateway, jobs, form, stats=bool(asked.acespec_stats))
-    return JsonAnswer(await attended(request.receive, whole))
+    """What ``asked`` gets, from its place in the waiting room to its end."""
+    gateway.check_model(asked.model)
+    with contextlib.ExitStack() as place:
+        place.enter_context(gateway.admitted())
+        jobs = await attended(request.receive, prepare())
+        if asked.stream:
+            usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
+            return EventStream(stream_answer(gateway, jobs, form, usage=usage), place.pop_all())
+        whole = whole_answer(gateway, jobs, form, stats=bool(asked.acespec_stats))
+        return JsonAnswer(await attended(request.receive, whole))
 
 
 def _model(gateway: Gateway) -> dict[str, object]:
@@ -96,8 +104,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    problem = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
-    return error_answer(problem)
+    what = f"{request.method} {request.url.path}: {error.detail}"
+    answer = error_answer(ApiError(error.status_code, what))
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ CONTEXT_LENGTH: Final = "context_length_exceeded"
 _RETRY_AFTER: Final = 5.0
 """Seconds until a client should try again when nobody has said more."""
 
-_FIELD: Final = re.compile(r"[a-z]\w*(?:\[\d+\]|\.\w+)*(?=:| is | has | names )")
+_FIELD: Final = re.compile(r"[a-z]\w*(?:\[\d+\]|\.\w+)*(?=:| is | are | has | and | names )")
 _TOO_LONG: Final = re.compile(r"(?:the )?prompt has \d+ tokens")
 _FIELDS: Final[Mapping[str, str]] = {
     "prompt": "prompt",
@@ -41,8 +41,8 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 
 class ApiError(Exception):
-    """An answer with a status of 400 or more. ``param``: the field of the request that is wrong. ``code``: for
-    programs. ``retry_after``: seconds, whole ones are sent.
+    """An answer with a status of 400 or more. ``param``: the field of the request that is wrong. ``code``:
+    for programs. ``retry_after``: seconds, whole ones are sent.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class ApiError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Those that go with the status."""
-        headers = (
-            {} if self.retry_after is None else {"Retry-After": str(max(1, math.ceil(self.retry_after)))}
-        )
-        return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
+        return headers
 
     def to_dict(self) -> dict[str, Any]:
         """The body of the answer, or the data of an event in a stream."""

@@ -14,7 +14,8 @@ from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
 
 _SHUTDOWN_TIMEOUT: Final = 5
-_MAX_CONNECTIONS: Final = 512
+_MAX_CONNECTIONS: Final = 128
+"""Each may hold a body of the largest size."""
 _MAX_HEAD: Final = 64 << 10
 """Bytes of a request's line and headers."""
 

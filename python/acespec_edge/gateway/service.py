@@ -35,8 +35,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Options that all choices of a request share. ``max_tokens`` None: as many as the context holds; ``limit_name``:
-    what the request calls it."""
+    """What all choices of a request share. ``max_tokens`` None: as many as the context holds;
+    ``limit_name``: what the request calls it."""
 
     options: Options
     mode: Mode | None = None
@@ -84,14 +84,9 @@ class Gateway:
         """Names what decides the output besides a request: drafter, target and version."""
         self._look_at_cloud()
         bundle = self.edge.bundle
-        parts = [
-            __version__,
-            bundle.name,
-            bundle.quant,
-            bundle.vocabulary_table.fingerprint.hex(),
-            self._target,
-        ]
-        return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+        tokenizer = bundle.vocabulary_table.fingerprint.hex()
+        parts = "\n".join([__version__, bundle.name, bundle.quant, tokenizer, self._target])
+        return "fp_" + hashlib.sha256(parts.encode()).hexdigest()[:10]
 
     def check_model(self, asked: str | None) -> None:
         """Raises ApiError (404) for another model than this one; none is this one."""
@@ -200,8 +195,8 @@ class Gateway:
             )
         if wish.max_tokens is not None and wish.max_tokens > room:
             raise bad_request(
-                f"{wish.limit_name} is {wish.max_tokens}: {holds}, and the prompt has {prompt}, so {room} are "
-                "the most",
+                f"{wish.limit_name} is {wish.max_tokens}: {holds}, and the prompt has {prompt}, "
+                f"so {room} are the most",
                 wish.limit_name,
                 CONTEXT_LENGTH,
             )

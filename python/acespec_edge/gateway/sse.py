@@ -79,23 +79,26 @@ class EventStream(Response):
     """Events as ``events`` yields them. The head of the answer goes with the first one, so what fails before
     it has a status of its own and is raised; what fails later is an error event, and the stream ends there.
 
-    When the client goes away, or reads nothing for too long, ``events`` is closed at once.
+    When the client goes away, or reads nothing for too long, ``events`` is closed at once. ``held`` is closed
+    at the end, however it comes.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], held: contextlib.ExitStack) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
+        self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await attended(receive, self._stream(send))
-        except ClientDisconnect:
-            pass
-        except _Unread:
-            _log.warning("a client took no event for %g s: its request is dropped", _SEND_TIMEOUT)
+        with self._held:
+            try:
+                await attended(receive, self._stream(send))
+            except ClientDisconnect:
+                pass
+            except _Unread:
+                _log.warning("a client took no event for %g s: its request is dropped", _SEND_TIMEOUT)
 
     async def _stream(self, send: Send) -> None:
         started = False
