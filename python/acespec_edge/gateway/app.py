@@ -69,7 +69,7 @@ def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
             ApiError: _refuse,
             HTTPException: _refuse_http,
             ClientDisconnect: _nobody,
-            Exception: _refuse,
+            Exception: _fail,
         },
         lifespan=lifespan,
     )
@@ -100,6 +100,13 @@ def _model(gateway: Gateway) -> dict[str, object]:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     return error_answer(api_error(error))
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    """For a fault of this code: uvicorn, which logs it, closes the connection behind the answer."""
+    answer = error_answer(api_error(error))
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,11 +32,9 @@ class CompletionLogprobs:
         self._offset = 0
 
     def block(self, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
-        """``text_offset`` counts characters of the answer before the token ends any."""
-        offsets = []
-        for entry in entries:
-            offsets.append(self._offset)
-            self._offset += len(self._decoder.push([entry.token]))
+        """``text_offset`` counts the characters of the answer before the one that the token begins, or goes
+        on with."""
+        offsets = [self._place(entry) for entry in entries]
         return {
             "tokens": [_name(entry.bytes) for entry in entries],
             "token_logprobs": [_finite(entry.logprob) for entry in entries],
@@ -46,6 +45,15 @@ class CompletionLogprobs:
             ],
             "text_offset": offsets,
         }
+
+    def _place(self, entry: TokenLogprob) -> int:
+        before = self._offset
+        self._offset += len(self._decoder.push([entry.token]))
+        if entry.bytes[:1] and entry.bytes[0] & 0xC0 == 0x80:
+            return before
+        # What was unfinished before a token that begins a character shows with that token, in front of it.
+        own = codecs.getincrementaldecoder("utf-8")(errors="replace").decode(entry.bytes)
+        return max(before, self._offset - len(own))
 
 
 def _entry(data: bytes, logprob: float) -> dict[str, Any]:

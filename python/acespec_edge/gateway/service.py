@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -13,7 +14,8 @@ from typing import Any, Final, cast
 
 from acespec_edge import __version__
 from acespec_edge.edge import EdgeRuntime
-from acespec_edge.gateway.errors import CONTEXT_LENGTH, ApiError, bad_request, stopping
+from acespec_edge.errors import AcespecError
+from acespec_edge.gateway.errors import CONTEXT_LENGTH, ApiError, api_error, bad_request, stopping
 from acespec_edge.gateway.turns import Turns
 from acespec_edge.prompt import Prompt, prompt_ids
 from acespec_edge.request import Mode, Options, checked_mode, make_request
@@ -21,6 +23,8 @@ from acespec_edge.result import Piece, Result
 
 UNLIMITED: Final = (1 << 32) - 1
 """``max_tokens`` where nobody has said what the context holds: it ends by itself."""
+
+_log: Final = logging.getLogger("acespec.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +167,11 @@ class Gateway:
         except asyncio.CancelledError:
             events.put_nowait(stopping())
             raise
-        except Exception as error:
+        except (AcespecError, ApiError) as error:
             events.put_nowait(error)
+        except Exception as error:
+            _log.exception("a generation failed")
+            events.put_nowait(api_error(error))
 
     def _checked(
         self, prompt: Prompt, wish: Wish, mode: Mode, raw: bool, tools: Sequence[dict[str, Any]] | None
