@@ -75,7 +75,12 @@ def test_serve_says_where_and_ends_cleanly(tmp_path: Path, number: signal.Signal
         assert lines[:-1] == ["model     mine, mode edge", "access    with one of 1 API keys"]
         found = re.fullmatch(r"ready     (http://127\.0\.0\.1:\d+/v1), Ctrl-C ends it", lines[-1])
         assert found is not None
-        body = {"model": "mine", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+        body = {
+            "model": "mine",
+            "messages": [{"role": "user", "content": "hi"}],
+            "max_tokens": 5,
+            "ignore_eos": True,
+        }
         answer = httpx.post(
             f"{found[1]}/chat/completions",
             json=body,
