@@ -19,6 +19,7 @@ from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import LinkError
 from acespec_edge.gateway import sse
+from acespec_edge.gateway.errors import ApiError
 from acespec_edge.gateway.service import Gateway, Wish
 from acespec_edge.gateway.sse import EventStream
 from acespec_edge.result import Piece, Result
@@ -210,6 +211,34 @@ async def test_closing_a_run_waits_for_the_end_of_the_work(bundle: Bundle) -> No
         assert isinstance(await anext(run), Piece)
         await run.aclose()
         assert cancels(cloud) == 1
+
+
+async def test_what_is_stopped_before_it_began_ends_too(bundle: Bundle) -> None:
+    with runtime(bundle, TARGET, TARGET) as edge:
+        gateway = Gateway(edge)
+        (job,) = await gateway.jobs(["hi"], Wish({}), raw=True)
+        first = asyncio.ensure_future(anext(gateway.run(job)))
+        await asyncio.sleep(0)  # the run has made its task, which has not begun
+        gateway.stop()
+        for run in (first, anext(gateway.run(job))):
+            with pytest.raises(ApiError, match="shutting down"):
+                await asyncio.wait_for(run, LIMIT)
+
+
+def test_a_head_that_never_comes_ends_the_connection(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acespec_edge.gateway.server._HEAD_TIMEOUT", 0.2)
+    with serving(runtime(bundle, drafter=SLOW, cloud=FakeCloud(SLOW))) as live:
+        with socket.create_connection(("127.0.0.1", live.port), LIMIT) as sock:
+            sock.sendall(b"GET /v1/models HTTP/1.1\r\nHost: local")
+            assert sock.recv(1) == b""
+        with socket.create_connection(("127.0.0.1", live.port), LIMIT) as sock:
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz")
+            answer = b""
+            while data := sock.recv(1000):
+                answer += data
+            assert answer.startswith(b"HTTP/1.1 200") and answer.count(b"HTTP/1.1") == 1
+        # An answer that takes longer is none of its business.
+        assert live.chat(max_tokens=300).json()["usage"]["completion_tokens"] == 300
 
 
 async def blocked(message: Any) -> None:

@@ -134,8 +134,12 @@ class Gateway:
     async def run(self, job: Job) -> AsyncGenerator[Piece | Result, None]:
         """The pieces of a job, once it is its turn, and its result. Closing it cancels the job and waits for
         its end. A reader that is slow holds no turn. Raises what EdgeRuntime raises, and ApiError."""
+        if self._stopping:
+            raise stopping()
         events: asyncio.Queue[Piece | Result | BaseException] = asyncio.Queue()
         task = asyncio.create_task(self._generate(job, events))
+        # Behind whatever it says itself: a task that is cancelled in time says nothing.
+        task.add_done_callback(lambda _: events.put_nowait(stopping()))
         self._running.add(task)
         try:
             while True:
@@ -164,9 +168,6 @@ class Gateway:
                         events.put_nowait(piece)
                 result = stream.result
             events.put_nowait(stopping() if result.finish_reason == "cancelled" else result)
-        except asyncio.CancelledError:
-            events.put_nowait(stopping())
-            raise
         except (AcespecError, ApiError) as error:
             events.put_nowait(error)
         except Exception as error:
