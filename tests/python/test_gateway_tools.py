@@ -159,7 +159,7 @@ def test_a_call_in_a_stream(live: Live) -> None:
 
 
 def test_every_choice_has_its_own_calls(live: Live) -> None:
-    for choice in live.chat(tools=TOOLS, n=2).json()["choices"]:
+    for choice in live.chat(tools=TOOLS, n=2, parallel_tool_calls=False).json()["choices"]:
         assert len(choice["message"]["tool_calls"]) == 1
     chunks = events(live.chat(tools=TOOLS, n=2, stream=True))[:-1]
     told = [chunk["choices"][0] for chunk in chunks if "tool_calls" in chunk["choices"][0]["delta"]]
