@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Literal, Protocol
 
+from acespec_edge.gateway import stamp
 from acespec_edge.gateway.service import Gateway, Job
 from acespec_edge.gateway.sse import DONE, event
 from acespec_edge.result import FinishReason, Piece, Result, Usage
@@ -87,7 +87,7 @@ def _head(gateway: Gateway, form: Form, kind: str) -> dict[str, Any]:
     return {
         "id": f"{form.prefix}-{secrets.token_hex(12)}",
         "object": kind,
-        "created": int(time.time()),
+        "created": stamp.now(),
         "model": gateway.name,
         "system_fingerprint": gateway.fingerprint,
     }

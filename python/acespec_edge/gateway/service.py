@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final, cast
 from acespec_edge import __version__
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import AcespecError
+from acespec_edge.gateway import stamp
 from acespec_edge.gateway.errors import CONTEXT_LENGTH, ApiError, api_error, bad_request, stopping
 from acespec_edge.gateway.turns import Turns
 from acespec_edge.prompt import Prompt, prompt_ids
@@ -73,7 +73,7 @@ class Gateway:
         checked_mode(mode)
         self.edge = edge
         self.name = name or edge.bundle.name
-        self.created = int(time.time())
+        self.created = stamp.now()
         self.turns = Turns(room, patience)
         self._mode: Mode = mode
         self._drafter_context = min(context or edge.bundle.max_positions, edge.bundle.max_positions)
