@@ -10,4 +10,4 @@ python=$1 folder=$2
   echo "no virtual environment; on Debian or Ubuntu: apt install python3-venv" >&2
   exit 1
 }
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cloud,dev]'
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cloud,gateway,dev]'

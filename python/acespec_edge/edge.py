@@ -120,6 +120,12 @@ class EdgeRuntime:
     def bundle(self) -> Bundle:
         return self._bundle
 
+    @property
+    def welcome(self) -> _core.Welcome | None:
+        """What the cloud said of itself on the connection that is open now; None without one."""
+        channel = self._channel
+        return None if channel is None else channel.welcome
+
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
         """Generates to the end.
 

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible server on this device: HTTP in front of an EdgeRuntime."""
