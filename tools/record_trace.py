@@ -32,7 +32,7 @@ from tools.bench.pairs import PAIRS, bundle_of
 
 _GRANULE: Final = 64
 _EDGE_WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
-_CLOUD_NODES: Final = (0, 4, 16)
+_CLOUD_NODES: Final = (0, 1, 4, 16)
 _REPEATS: Final = 30
 
 
@@ -84,7 +84,7 @@ def _record(options: argparse.Namespace) -> int:
             f"drafter: {bundle.source} ({bundle.licence})",
             "prompts: " + ("our own" if options.data is None else "HumanEval, GSM8K, MT-bench"),
         ),
-        timing=Timing(drafter.milliseconds(), target.milliseconds()),
+        timing=Timing(drafter.milliseconds(), target.milliseconds(), target.prefill_milliseconds()),
     )
     trace.save(options.out)
     for kind, shares in trace.matches().items():
@@ -105,6 +105,7 @@ class Target:
         self._temperature = temperature
         self._sampler = _core.Sampler(vocabulary)
         self._times: dict[int, list[float]] = defaultdict(list)
+        self._prefills: list[float] = []
 
     def answer(self, prompt: Sequence[int], tokens: int, seed: int) -> list[int]:
         """Up to ``tokens`` tokens, to a stop id at most."""
@@ -112,7 +113,9 @@ class Target:
         handle = self._verifier.open()
         try:
             text: list[int] = []
+            began = time.perf_counter()
             rows = handle.prefill(prompt)
+            self._prefills.append((time.perf_counter() - began) / len(prompt))
             while True:
                 text.append(self._sampler.choose(rows[0], rules, len(prompt) + len(text)))
                 if text[-1] in self._stop_ids or len(text) == tokens:
@@ -125,6 +128,10 @@ class Target:
                 handle.keep([])
         finally:
             handle.close()
+
+    def prefill_milliseconds(self) -> float:
+        """Of a prompt, by token."""
+        return _undisturbed(self._prefills)
 
     def milliseconds(self) -> dict[int, float]:
         """Of a verification, by its nodes."""

@@ -54,5 +54,5 @@ def trace(records: int = 3, **options: object) -> Trace:
         records=[record(number, **options) for number in range(records)],  # type: ignore[arg-type]
         machine="none",
         sources=("made up",),
-        timing=Timing({1: 10.0, 8: 17.0}, {0: 100.0, 10: 120.0}),
+        timing=Timing({1: 10.0, 8: 17.0}, {0: 100.0, 10: 120.0}, 1.5),
     )

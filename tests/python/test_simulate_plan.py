@@ -19,8 +19,8 @@ from acespec_edge.transport import Received
 from tests.python.simulate_kit import trace
 
 EDGE = EdgeProfile("edge", {1: 10.0, 8: 14.0})
-SLOW = CloudProfile("slow", base_ms=150.0, per_node_ms=1.0, prefill_ms=1.0)
-FAST = CloudProfile("fast", base_ms=10.0, per_node_ms=0.1, prefill_ms=0.1)
+SLOW = CloudProfile.affine("slow", base_ms=150.0, per_node_ms=1.0, prefill_ms=1.0)
+FAST = CloudProfile.affine("fast", base_ms=10.0, per_node_ms=0.1, prefill_ms=0.1)
 
 
 def test_nothing_accepted_never_pays_and_all_accepted_does() -> None:

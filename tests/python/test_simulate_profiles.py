@@ -18,7 +18,8 @@ def test_forwards_between_and_beyond_the_figures_lie_on_lines() -> None:
     assert {rows: 1e3 * profile.seconds(rows) for rows in expected} == pytest.approx(expected)
     assert EdgeProfile("one figure", {1: 5.0}).seconds(64) == 0.005
     # Measured times may fall; what lies beyond them does not.
-    assert EdgeProfile("noisy", {1: 6.0, 2: 5.0}).seconds(4) == 0.006
+    noisy = EdgeProfile("noisy", {1: 6.0, 2: 5.0})
+    assert (noisy.seconds(2), noisy.seconds(4)) == (0.005, 0.005)
 
 
 def test_a_cloud_takes_a_base_and_so_much_for_each_node() -> None:
@@ -41,7 +42,8 @@ def test_every_built_in_profile_names_its_sources() -> None:
 def test_this_machine_is_what_the_trace_was_recorded_on() -> None:
     assert edge_profile(THIS_MACHINE, trace()).seconds(8) == pytest.approx(0.017)
     cloud = cloud_profile(THIS_MACHINE, trace())
-    assert (cloud.base_ms, cloud.per_node_ms) == (100.0, pytest.approx(2.0))
+    assert [cloud.seconds(nodes) for nodes in (0, 5, 10, 20)] == pytest.approx([0.1, 0.11, 0.12, 0.14])
+    assert cloud.prefill_seconds(10) == pytest.approx(0.115)
     with pytest.raises(UsageError, match="no timing"):
         edge_profile(THIS_MACHINE)
 

@@ -26,7 +26,7 @@ from cloud_stub.simulate import VirtualCloud
 from tests.python.simulate_kit import VOCABULARY, trace
 
 EDGE = EdgeProfile("edge", {1: 8.0, 8: 15.0})
-TARGET = CloudProfile("cloud", base_ms=50.0, per_node_ms=1.0, prefill_ms=2.0)
+TARGET = CloudProfile.affine("cloud", base_ms=50.0, per_node_ms=1.0, prefill_ms=2.0)
 WAN = Network(0.1, 1e6, 1e7)
 INSTANT = Network(0.0)
 

@@ -70,7 +70,9 @@ def changed_header(path: Path, change: dict[str, object]) -> None:
         ({"version": 2}, "version 2"),
         ({"vocabulary": 5}, "outside its vocabulary of 5"),
         ({"records": []}, "0 records"),
-        ({"timing": {"edge_ms": {"1": -3}, "cloud_ms": {}}}, "no times"),
+        ({"timing": {"edge_ms": {"1": -3}, "cloud_ms": {}, "prefill_ms": 0}}, "no times"),
+        ({"timing": {"edge_ms": {}, "cloud_ms": {}, "prefill_ms": -1}}, "no times"),
+        ({"timing": {"edge_ms": {}, "cloud_ms": {}}}, "lacks 'prefill_ms'"),
         ({"stop_ids": None}, "not a usable trace"),
     ],
 )

@@ -68,7 +68,7 @@ def plan(edge: EdgeProfile, cloud: CloudProfile, network: Network, acceptance: f
     fixed_up, each_up = _seconds(framed_up(empty), network.up), _seconds(token / LONGEST, network.up)
     down = _seconds(framed_down(verdict), network.down)
     wait = network.rtt + fixed_up + down + cloud.seconds(0)
-    each = each_up + cloud.seconds(1) - cloud.seconds(0)
+    each = each_up + (cloud.seconds(WIDTH) - cloud.seconds(0)) / WIDTH
     one, wide = edge.seconds(1), edge.seconds(WIDTH)
 
     length, budget, hits = 1, 0, 0.5

@@ -29,36 +29,58 @@ class EdgeProfile:
 
     def seconds(self, rows: int) -> float:
         """Of a forward of ``rows`` tokens."""
-        known = sorted(self.forward_ms.items())
-        low, high = known[0], known[0]
-        for point in known[1:]:
-            low, high = high, point
-            if rows <= point[0]:
-                break
-        if low == high or rows <= low[0]:
-            return low[1] / 1e3
-        slope = max(0.0, (high[1] - low[1]) / (high[0] - low[0]))
-        return (low[1] + slope * (rows - low[0])) / 1e3
+        return _on_lines(self.forward_ms, rows) / 1e3
 
 
 @dataclass(frozen=True, slots=True)
 class CloudProfile:
-    """A verifier with its target: a forward takes ``base_ms`` and ``per_node_ms`` for each drafted node, a
-    prompt ``base_ms`` and ``prefill_ms`` for each token of a chunk."""
+    """A verifier with its target. ``verify_ms``: milliseconds of a forward by the nodes that it verifies, for
+    none (a plain step) and some more; between them, and beyond, straight lines. A chunk of a prompt takes a
+    plain step and ``prefill_ms`` for each of its tokens.
+    """
 
     name: str
-    base_ms: float
-    per_node_ms: float
+    verify_ms: Mapping[int, float]
     prefill_ms: float
     sources: tuple[str, ...] = ()
 
+    @classmethod
+    def affine(
+        cls,
+        name: str,
+        *,
+        base_ms: float,
+        per_node_ms: float,
+        prefill_ms: float,
+        sources: tuple[str, ...] = (),
+    ) -> CloudProfile:
+        """A forward takes ``base_ms`` and ``per_node_ms`` for each node."""
+        return cls(name, {0: base_ms, 1: base_ms + per_node_ms}, prefill_ms, sources)
+
     def seconds(self, nodes: int) -> float:
         """Of a verification of ``nodes`` nodes; of a plain step for none."""
-        return (self.base_ms + self.per_node_ms * nodes) / 1e3
+        return _on_lines(self.verify_ms, nodes) / 1e3
 
     def prefill_seconds(self, tokens: int) -> float:
         """Of one chunk of a prompt."""
-        return (self.base_ms + self.prefill_ms * tokens) / 1e3
+        return self.seconds(0) + self.prefill_ms * tokens / 1e3
+
+
+def _on_lines(table: Mapping[int, float], count: int) -> float:
+    """The value at ``count`` on straight lines through the table's points; the first one below them, the last
+    line's beyond them unless it falls."""
+    known = sorted(table.items())
+    low, high = known[0], known[0]
+    for point in known[1:]:
+        low, high = high, point
+        if count <= point[0]:
+            break
+    if low == high or count <= low[0]:
+        return low[1]
+    slope = (high[1] - low[1]) / (high[0] - low[0])
+    if count <= high[0]:
+        return low[1] + slope * (count - low[0])
+    return high[1] + max(0.0, slope) * (count - high[0])
 
 
 def edge_profile(name: str, trace: Trace | None = None) -> EdgeProfile:
@@ -85,16 +107,21 @@ def edge_profile(name: str, trace: Trace | None = None) -> EdgeProfile:
 def cloud_profile(name: str, trace: Trace | None = None) -> CloudProfile:
     """As edge_profile(). ``BASE,PER_NODE[,PREFILL]`` gives milliseconds instead of a name."""
     if name == THIS_MACHINE:
-        base, slope = _line(_timing(trace, "cloud_ms"))
-        return CloudProfile(name, base, slope, slope, (f"measured on {trace.machine}" if trace else "",))
+        table = _timing(trace, "cloud_ms")
+        prefill = trace.timing.prefill_ms if trace else 0.0
+        return CloudProfile(name, table, prefill, (f"measured on {trace.machine}" if trace else "",))
     if "," in name and not Path(name).exists():
         base, per_node, prefill = _numbers(name)
-        return CloudProfile(name, base, per_node, prefill, ("given",))
+        return CloudProfile.affine(
+            name, base_ms=base, per_node_ms=per_node, prefill_ms=prefill, sources=("given",)
+        )
     where, entry = _entry("cloud", name)
     base, per_node, prefill = (
         _milliseconds(entry, where, field) for field in ("base_ms", "per_node_ms", "prefill_ms")
     )
-    return CloudProfile(name, base, per_node, prefill, _sources(entry, where))
+    return CloudProfile.affine(
+        name, base_ms=base, per_node_ms=per_node, prefill_ms=prefill, sources=_sources(entry, where)
+    )
 
 
 def names(kind: str) -> list[str]:
@@ -151,14 +178,6 @@ def _timing(trace: Trace | None, field: str) -> Mapping[int, float]:
     if first not in table:
         raise UsageError(f"profile {THIS_MACHINE}: the trace has no timing: name another profile")
     return table
-
-
-def _line(table: Mapping[int, float]) -> tuple[float, float]:
-    """Milliseconds at 0 as measured, and what each node adds by the least squares through that point."""
-    base = table[0]
-    squares = sum(nodes * nodes for nodes in table)
-    slope = sum(nodes * (ms - base) for nodes, ms in table.items()) / squares if squares else 0.0
-    return base, max(0.0, slope)
 
 
 def _numbers(text: str) -> tuple[float, float, float]:

@@ -44,10 +44,11 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Measured milliseconds of a forward, by what it forwards: tree nodes of the drafter, nodes that the
-    target verifies (0: a plain step)."""
+    target verifies (0: a plain step). ``prefill_ms``: of the target, for each token of a prompt."""
 
     edge_ms: Mapping[int, float] = field(default_factory=dict)
     cloud_ms: Mapping[int, float] = field(default_factory=dict)
+    prefill_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,11 @@ def _joined(about: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Trac
         records=records,
         machine=str(about["machine"]),
         sources=tuple(str(source) for source in about["sources"]),
-        timing=Timing(_milliseconds(timing["edge_ms"]), _milliseconds(timing["cloud_ms"])),
+        timing=Timing(
+            _milliseconds(timing["edge_ms"]),
+            _milliseconds(timing["cloud_ms"]),
+            _milliseconds({"0": timing["prefill_ms"]})[0],
+        ),
     )
 
 
