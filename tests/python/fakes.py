@@ -133,7 +133,7 @@ def decode_plainly(choose: Choose, prompt: Sequence[int], count: int, stop: Sequ
 
 @dataclass(frozen=True)
 class Report:
-    rows: int = 0
+    rows: int = 1
     seconds: float = 0.0
     prefilling: bool = False
     exhausted: bool = False
@@ -176,6 +176,10 @@ class FakeDrafter:
         return len(self.chain) - len(self._sent)
 
     @property
+    def pending(self) -> int:
+        return self._pending
+
+    @property
     def room(self) -> int:
         return self._context - len(self.committed)
 
@@ -214,6 +218,14 @@ class FakeDrafter:
 
     def allot(self, alternatives: Sequence[int]) -> None:
         assert all(count >= 0 for count in alternatives)
+
+    def frontier(self, most: int) -> list[float]:
+        deep = self._pending > 0 or len(self.chain) >= self._deepest
+        return [] if deep else [0.9 ** len(self.chain)][:most]
+
+    def prospect(self, count: int) -> tuple[float, float]:
+        weights = self.survey(count)
+        return (sum(weights[1:]), weights[0]) if len(weights) > 1 else (0.0, 0.0)
 
     def survey(self, most: int) -> list[float]:
         shallow = min(len(self.chain), self.room - 1)

@@ -202,7 +202,10 @@ def colocated_service(edge: Any, drafter: Any) -> Iterator[str]:
 def test_pieces_come_from_a_drafter_in_the_cloud(tmp_path: Path) -> None:
     drafter = FakeDrafter(DRAFTER)
     bundle = make_bundle(tmp_path / "bundle", eos_ids=())
-    with runtime(bundle, drafter=drafter) as edge, colocated_service(edge, drafter) as address:
+    with (
+        runtime(bundle, drafter=drafter, draft_length=4) as edge,
+        colocated_service(edge, drafter) as address,
+    ):
         runner = colocated.ColocatedRunner(address)
         run = runner.run(Question("q", PROMPT, 20, 0), 0.0)
         assert run.ids == decode_plainly(TARGET, PROMPT, 20)
