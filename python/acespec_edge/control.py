@@ -53,7 +53,10 @@ class Controller:
         self.forward = _core.WidthCurve(width, _FIRST_FORWARD)
         self._width = width
         self._queue = 0.0
+        self._sent_idle = False
+        """Behind a draft that came while the cloud was at work its own time queues too, which says nothing."""
         self._prompt = 1
+        self._step: float | None = None
         self._read: float | None = None
         self._cloud_read = 0.0
         self._composing = 0.0
@@ -99,9 +102,15 @@ class Controller:
             )
         if verdict.rough:
             self._cloud_read = verdict.verify / self._prompt
+        elif verdict.nodes == 0:
+            # On some machines one token is another kind of product than a few, and far cheaper.
+            step, self._step = self._step, verdict.verify
+            if step is not None:
+                self._step = step + (verdict.verify - step) / 8
         else:
             self.verify.observe(verdict.nodes, verdict.verify)
             self._largest = max(self._largest, verdict.nodes)
+        if self._sent_idle and not verdict.rough:
             self._queue += (verdict.queue - self._queue) / 8
         tokens, last, self._last = len(verdict.tokens), self._last, verdict.at
         self._seen += tokens
@@ -132,12 +141,14 @@ class Controller:
     def sent(self, at: float, nodes: int, size: int) -> None:
         """A draft of ``size`` bytes left for an idle cloud, which then verifies ``nodes`` nodes."""
         self.working(at, nodes)
-        self._due = at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.verify(nodes)
+        self._sent_idle = True
+        self._due = at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.verifying(nodes)
 
     def working(self, since: float, nodes: int) -> None:
         """The cloud verifies ``nodes`` nodes. ``since``: when a draft that it gets as it begins would have
         been sent."""
-        self._send_by = since + self._queue + self.verify(nodes)
+        self._sent_idle = False
+        self._send_by = since + self._queue + self.verifying(nodes)
         self._due = self._send_by + self.link.rtt
 
     # What follows.
@@ -155,7 +166,18 @@ class Controller:
     @property
     def alone(self) -> float:
         """Tokens a second of the target alone."""
-        return 1.0 / max(1e-6, self.verify(0) + self._queue)
+        return 1.0 / max(1e-6, self.step + self._queue)
+
+    @property
+    def step(self) -> float:
+        """Seconds of a plain step of the target."""
+        return self.verify(0) if self._step is None else self._step
+
+    def verifying(self, nodes: int) -> float:
+        """Seconds of a verification; until there has been one, what a plain step took may tell."""
+        if self.verify.samples == 0 and self._step is not None:
+            return self._step + self.verify.per_unit * nodes
+        return self.verify(nodes)
 
     @property
     def node_price(self) -> float:
@@ -183,7 +205,7 @@ class Controller:
             return bool(self.policy.go_on)
         if self._read is None:
             return self.goes_on()
-        ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.verify(0)
+        ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.step
         return self._read * tokens > ahead or self.goes_on()
 
     def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
@@ -236,7 +258,7 @@ class Controller:
         """
         if self.policy.in_flight is not None:
             return self.policy.in_flight
-        late = max(0.0, self.verify(nodes) - self.link.rtt - self._composing)
+        late = max(0.0, self.verifying(nodes) - self.link.rtt - self._composing)
         bytes_price = nodes * _NODE_BYTES * self.link.seconds_per_byte_up
         return accepted + fits > self.rate * (fits * late + bytes_price)
 
@@ -252,7 +274,7 @@ class Controller:
     def why(self) -> str:
         """The estimates behind the choices, in one sentence."""
         return (
-            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verify(0):.0f} ms and "
+            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms and "
             f"{1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
@@ -265,7 +287,7 @@ class Controller:
         return float("inf") if self._due is None else self.link.deviation
 
     def _prices(self) -> _core.Prices:
-        return _core.Prices(round=self.link.rtt + self._queue + self.verify.base, node=self.node_price)
+        return _core.Prices(round=self.link.rtt + self._queue + self.verifying(0), node=self.node_price)
 
     def _model(self) -> float:
         """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a
