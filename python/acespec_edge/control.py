@@ -27,6 +27,9 @@ _FIRST_NODES: Final = 8
 _PROVEN: Final = 8
 """Tokens after which the drafter has shown what it is worth."""
 
+_PRIOR: Final = 10.0
+"""Tokens that the expectation before any drafting counts for."""
+
 _LONGEST: Final = 32
 _CHAINS: Final = 0.98
 """What a chain leaves of the weight of those before."""
@@ -311,7 +314,6 @@ class Controller:
         return prefixes
 
     def _bias(self) -> float:
-        """What drafting has really yielded, by what the model said of it."""
-        if self._modelled <= 0 or self._seen < _PROVEN:
-            return 1.0
-        return min(1.5, max(0.25, self._drafted_tokens / self._modelled))
+        """What drafting has really yielded, by what the model said of it: trees, and drafts in flight, yield
+        more than chains."""
+        return (self._drafted_tokens + 1.2 * _PRIOR) / (self._modelled + _PRIOR)

@@ -220,7 +220,7 @@ class _Speculation:
 
     def _send(self, taken: Taken, resampled: int | None) -> None:
         channel, control = self._channel, self._control
-        idle = not channel.owed
+        idle = not (channel.owed or channel.runs_free)
         first = channel.next_node
         is_chain = taken.parents == [0, *range(first, first + len(taken.tokens) - 1)][: len(taken.tokens)]
         weights = self._drafter.chain_weights if self._residual else ()
