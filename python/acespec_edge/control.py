@@ -57,7 +57,8 @@ class Controller:
         self._width = width
         self._queue = 0.0
         self._sent_idle = False
-        """Behind a draft that came while the cloud was at work its own time queues too, which says nothing."""
+        """Behind a draft that came while the cloud was at work lies the time of that work, which says
+        nothing."""
         self._prompt = 1
         self._step: float | None = None
         self._read: float | None = None
@@ -277,8 +278,8 @@ class Controller:
     def why(self) -> str:
         """The estimates behind the choices, in one sentence."""
         return (
-            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms and "
-            f"{1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
+            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms "
+            f"and {1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
         )
