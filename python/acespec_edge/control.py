@@ -279,7 +279,8 @@ class Controller:
         """The estimates behind the choices, in one sentence."""
         return (
             f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms "
-            f"and {1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
+            f"and {1e3 * self.verify.per_unit:.1f} ms a node, "
+            f"a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
         )

@@ -198,7 +198,8 @@ class _Speculation:
         """The main chain. In residual mode its length must not depend on its tokens, else the output would be
         biased."""
         drafter, control = self._drafter, self._control
-        most = min(self._room(), control.cap, max(0, self._remaining - 1))
+        # A verdict commits one token more than it accepts, and all must have room.
+        most = max(0, min(self._room(), control.cap, self._remaining - 1, drafter.room - 1))
         length = self._policy.length
         if length is None and (self._residual or not self._policy.by_confidence):
             length = control.chain_length(most)
