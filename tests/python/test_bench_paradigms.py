@@ -196,8 +196,8 @@ def test_gaps_are_between_tokens_as_they_are_shown() -> None:
 def test_choices_are_shares_of_rounds() -> None:
     ((_, tallies),) = visited([FakeRunner("cloud", []), FakeRunner("auto", [])], 2, 1).results
     runs = tallies[1].repeats[0]
-    runs[0] = dataclasses.replace(runs[0], rounds=30, chosen={"chain": 1.0}, why="first")
-    runs[1] = dataclasses.replace(runs[1], rounds=10, chosen={"tree": 1.0}, why="RTT is 20 ms.")
+    runs[0] = dataclasses.replace(runs[0], rounds=30, chosen={"chain": 30}, why="first")
+    runs[1] = dataclasses.replace(runs[1], rounds=10, chosen={"tree": 10}, why="RTT is 20 ms.")
     row = rows_of(CELL, tallies)[1]
     assert row["chosen"] == {"chain": 0.75, "tree": 0.25} and row["why"] == "RTT is 20 ms."
     assert "auto chose chain 75%, tree 25%. RTT is 20 ms." in report.tables([row])

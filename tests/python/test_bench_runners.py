@@ -62,7 +62,7 @@ class FakeEdge:
         self.asked: dict[str, Any] = {}
         self._pieces = [types.SimpleNamespace(token_ids=ids) for ids in pieces]
         known = {"bytes_up": 30, "bytes_down": 50, "max_draft_bytes": 20, "rounds": 2, "accepted_mean": 1.5}
-        known |= {"hit_rate": 0.5, "forwards": 9, "chosen": {"tree": 1.0}, "why": "because"}
+        known |= {"hit_rate": 0.5, "forwards": 9, "chosen": {"tree": 9}, "why": "because"}
         self.result = types.SimpleNamespace(stats=types.SimpleNamespace(**{**known, **stats}))
 
     def stream(self, ids: list[int], **options: Any) -> FakeEdge:
@@ -97,7 +97,7 @@ def test_a_runtimes_answer_as_a_run() -> None:
     assert (run.ids, run.shown) == ([1, 2, 3], [0.5, 1.0, 1.0])
     assert (run.bytes_up, run.bytes_down, run.max_up_bytes) == (30, 350, 20)
     assert (run.rounds, run.accepted, run.hit_rate, run.drafter_forwards) == (2, 1.5, 0.5, 9)
-    assert dict(run.chosen) == {"tree": 1.0} and run.why == "because"
+    assert dict(run.chosen) == {"tree": 9} and run.why == "because"
 
 
 def test_a_drafter_forgets_what_the_last_answer_left() -> None:

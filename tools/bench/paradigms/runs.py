@@ -39,7 +39,7 @@ class Run:
     hit_rate: float = 0.0
     drafter_forwards: int | None = None
     target_forwards: int = 0
-    chosen: Mapping[str, float] = field(default_factory=dict)
+    chosen: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
 
     @property

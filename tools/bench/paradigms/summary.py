@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -133,12 +134,11 @@ _FIGURES: dict[str, Callable[[Sequence[Run]], float | None]] = {
 
 
 def _chosen(runs: Sequence[Run]) -> dict[str, float]:
-    """Shares of the rounds of all runs, by what a policy that chooses chose."""
-    rounds = sum(run.rounds for run in runs if run.chosen)
-    names = dict.fromkeys(name for run in runs for name in run.chosen)
-    if not rounds:
-        return {}
-    return {name: sum(run.chosen.get(name, 0.0) * run.rounds for run in runs) / rounds for name in names}
+    """Shares of what a policy that chooses chose, over all runs."""
+    counts: Counter[str] = Counter()
+    for run in runs:
+        counts.update(run.chosen)
+    return {name: count / counts.total() for name, count in counts.items()}
 
 
 def _ratio(amount: float, per: float) -> float:
