@@ -34,6 +34,22 @@ _CHAINS: Final = 0.98
 _BETTER, _WORSE = 1.03, 0.95
 """Rates relative to the target alone at which drafting begins and ends."""
 
+_YIELDS: Final = 0.98
+"""What a round leaves of the weight of those before in what drafting has really yielded: a round is a few
+tokens more or less, and a dozen of them would often seem to be a bad drafter."""
+
+_KNOWN: Final = 4
+"""Verifications after which it is known what they take: rounds before that were badly chosen."""
+
+_FORGETS: Final = 0.99
+"""What a token of the target alone leaves of that: the network that it was paid on may be another by now."""
+
+_ASSUMED: Final = 20.0
+"""Tokens by which what was really yielded is assumed to be as foretold."""
+
+_MOST_GROWN: Final = 4096
+"""Nodes grown in one round at most, however long it takes."""
+
 
 class Controller:
     """What one runtime knows of its network, its cloud and its drafter, and what follows for the next step.
@@ -54,7 +70,8 @@ class Controller:
         self._width = width
         self._queue = 0.0
         self._sent_idle = False
-        """Behind a draft that came while the cloud was at work its own time queues too, which says nothing."""
+        """Behind a draft that comes while the cloud is at work the draft's own cloud queues too, which says
+        nothing of others."""
         self._prompt = 1
         self._step: float | None = None
         self._read: float | None = None
@@ -66,7 +83,7 @@ class Controller:
         self._hit = 0.8
         self._accepted = 0.8
         self._tokens = self._seconds = 0.0
-        self._drafted_tokens = self._drafted_seconds = self._modelled = 0.0
+        self._yielded = self._foretold = 0.0
         self._seen = 0
         self._last: float | None = None
         self._drafting = True
@@ -78,6 +95,7 @@ class Controller:
     def begin(self, prompt: int) -> None:
         """A request of ``prompt`` tokens starts: the time since the last one says nothing."""
         self._last = self._send_by = self._due = None
+        self._sent_idle = False
         self._prompt = prompt
 
     def forwarded(self, width: int, seconds: float) -> None:
@@ -112,17 +130,21 @@ class Controller:
             self._largest = max(self._largest, verdict.nodes)
         if self._sent_idle and not verdict.rough:
             self._queue += (verdict.queue - self._queue) / 8
-        tokens, last, self._last = len(verdict.tokens), self._last, verdict.at
+        # In place of the token that it rejects, this side draws another.
+        tokens = len(verdict.tokens) + (verdict.sparse is not None)
+        last, self._last = self._last, verdict.at
         self._seen += tokens
-        if last is None or not tokens or verdict.at <= last:
+        if last is None:
             return
-        seconds = verdict.at - last
+        seconds = max(0.0, verdict.at - last)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
-        if self._drafting:
-            self._drafted_tokens = _KEPT * self._drafted_tokens + tokens
-            self._drafted_seconds = _KEPT * self._drafted_seconds + seconds
-            self._modelled = _KEPT * self._modelled + self._model() * seconds
+        if not self._drafting:
+            self._yielded *= _FORGETS
+            self._foretold *= _FORGETS
+        elif verdict.answered and self.verify.samples > _KNOWN:
+            self._yielded = _YIELDS * self._yielded + tokens
+            self._foretold = _YIELDS * self._foretold + self._model() * seconds
 
     def walked(self, accepted: int, length: int) -> None:
         """Takes that of a chain of ``length`` tokens the first ``accepted`` were accepted."""
@@ -160,8 +182,9 @@ class Controller:
 
     @property
     def rate(self) -> float:
-        """Tokens a second, of the run so far; of the model before there is one."""
-        return self._tokens / self._seconds if self._seconds > 0 else self._model()
+        """Tokens a second, of the run so far; of the model before that has taken the time of a plain step:
+        verdicts that arrive in one burst tell nothing."""
+        return self._tokens / self._seconds if self._seconds > self.step else self._model()
 
     @property
     def alone(self) -> float:
@@ -198,15 +221,17 @@ class Controller:
         drafter has yet to show what it is worth, and would only be in the way of a good one."""
         return self._seen < _PROVEN if self.policy.go_on is None else self.policy.go_on
 
-    def cloud_reads_faster(self, tokens: int) -> bool:
-        """Whether the cloud should decode by itself from the start of a request, while the drafter still
-        reads ``tokens`` tokens of the prompt."""
-        if self.policy.go_on is not None or self.policy.cloud_only is False:
-            return bool(self.policy.go_on)
-        if self._read is None:
-            return self.goes_on()
+    def starts_alone(self, tokens: int) -> bool:
+        """Whether the cloud should decode by itself from the start of a request: because drafting did not
+        pay so far, or because the drafter has ``tokens`` tokens of the prompt to read and takes longer."""
+        if self.policy.cloud_only is not None:
+            return self.policy.cloud_only or bool(self.policy.go_on)
+        if self.policy.go_on is not None:
+            return self.policy.go_on or not self._drafting
+        if not self._drafting or self.goes_on():
+            return True
         ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.step
-        return self._read * tokens > ahead or self.goes_on()
+        return self._read is not None and self._read * tokens > ahead
 
     def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
         """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;
@@ -245,7 +270,7 @@ class Controller:
         """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""
         if self.policy.budget is not None:
             return self.policy.budget
-        return max(1, self.forward.nodes_within(self._prices().round, self._width))
+        return min(_MOST_GROWN, max(1, self.forward.nodes_within(self._prices().round, self._width)))
 
     def delta_is_due(self, now: float) -> bool:
         """Whether more of the tree should leave now, to be there when the cloud is done with what it has."""
@@ -274,8 +299,8 @@ class Controller:
     def why(self) -> str:
         """The estimates behind the choices, in one sentence."""
         return (
-            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms and "
-            f"{1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
+            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms "
+            f"and {1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
         )
@@ -312,6 +337,6 @@ class Controller:
 
     def _bias(self) -> float:
         """What drafting has really yielded, by what the model said of it."""
-        if self._modelled <= 0 or self._seen < _PROVEN:
+        if self._seen < _PROVEN:
             return 1.0
-        return min(1.5, max(0.25, self._drafted_tokens / self._modelled))
+        return min(1.5, max(0.25, (self._yielded + _ASSUMED) / (self._foretold + _ASSUMED)))

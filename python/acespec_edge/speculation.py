@@ -15,8 +15,9 @@ from acespec_edge.drafting import Drafter, Taken
 from acespec_edge.modes import FINISH, Commit, Run, follow, target_alone
 from acespec_edge.session_events import Committed
 
-_MOST: Final = 96
-"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes."""
+_MOST: Final = 88
+"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes, with ids of 4 bytes and
+weights too."""
 
 _RESIDUAL: Final = 0.7
 """Exponent of the power law by which the probability of having missed the correction falls with the number
@@ -66,7 +67,7 @@ class _Speculation:
         control.begin(len(request.prompt))
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
         run.meter.reused_tokens = reused
-        ahead = control.cloud_reads_faster(len(request.prompt) - reused)
+        ahead = control.starts_alone(len(request.prompt) - reused)
         run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
         drafter.set_arm(_ARMS[self._policy.explore])
         mask = hint(drafter, request, run.vocabulary)
@@ -75,7 +76,7 @@ class _Speculation:
         while (verdict := self._next()) is not None:
             control.answered(verdict)
             control.accepts(drafter.acceptance())
-            if self._policy.send == "chain" and verdict.nodes:
+            if (self._residual or self._policy.send == "chain") and verdict.nodes:
                 control.walked(verdict.accepted, verdict.nodes)
             run.meter.wire.rtt = control.link.rtt
             drawn: list[int] = []
@@ -220,7 +221,7 @@ class _Speculation:
 
     def _send(self, taken: Taken, resampled: int | None) -> None:
         channel, control = self._channel, self._control
-        idle = not channel.owed
+        idle = not channel.owed and not channel.runs_free
         first = channel.next_node
         is_chain = taken.parents == [0, *range(first, first + len(taken.tokens) - 1)][: len(taken.tokens)]
         weights = self._drafter.chain_weights if self._residual else ()
@@ -234,7 +235,9 @@ class _Speculation:
         )
         if idle:
             control.sent(now, channel.held, size)
-            self._run.meter.chose("chain" if is_chain else "tree")
+        else:
+            control.working(now, channel.held)
+        self._run.meter.chose("chain" if is_chain else "tree")
         self._start_round(taken)
 
     def _start_round(self, taken: Taken) -> None:
@@ -264,19 +267,26 @@ class _Speculation:
         if drafter.pending:
             return False
         if self._policy.send == "chain":
-            taken = drafter.take_chain(control.chain_length(self._room()))
+            count = control.chain_length(self._room())
+            accepted, fits = self._chain_prospect(count)
         else:
-            survey = drafter.survey(self._room())
-            count = control.count(survey)
+            count = control.count(drafter.survey(self._room()))
             accepted, fits = drafter.prospect(count)
-            if not count or not control.delta_pays(accepted, fits, count):
-                return False
-            taken = drafter.take(count)
+        if not count or not control.delta_pays(accepted, fits, count):
+            return False
+        taken = drafter.take_chain(count) if self._policy.send == "chain" else drafter.take(count)
         if not taken.tokens:
             return False
         self._run.meter.chose("in-flight")
         channel.draft(taken.tokens, taken.parents)
         return True
+
+    def _chain_prospect(self, length: int) -> tuple[float, float]:
+        """As Drafter.prospect, of the next ``length`` tokens of the main chain."""
+        ready, sent = self._drafter.ready, self._drafter.ready - self._drafter.unsent
+        paths = itertools.accumulate(self._drafter.chain_acceptances(ready), lambda a, b: a * b)
+        weights = list(paths)[sent : sent + length]
+        return (sum(weights[1:]), weights[0]) if len(weights) > 1 else (0.0, 0.0)
 
     def _room(self) -> int:
         """Nodes that the cloud still takes."""
