@@ -12,6 +12,9 @@ from acespec_edge.session_events import Committed
 _NODE_BYTES: Final = 4
 """A drafted node on the wire: an id and the way to its parent."""
 
+_DRAFT_BYTES: Final = 40
+"""A draft without nodes."""
+
 _VERDICT_BYTES: Final = 60
 
 _FIRST_VERIFY: Final = (0.05, 0.001)
@@ -300,8 +303,8 @@ class Controller:
         """The estimates behind the choices, in one sentence."""
         return (
             f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms "
-            f"and {1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} ms; "
-            f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
+            f"and {1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} "
+            f"ms; the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
         )
 
@@ -312,7 +315,8 @@ class Controller:
         return float("inf") if self._due is None else self.link.deviation
 
     def _prices(self) -> _core.Prices:
-        return _core.Prices(round=self.link.rtt + self._queue + self.verifying(0), node=self.node_price)
+        there_and_back = self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES)
+        return _core.Prices(round=there_and_back + self._queue + self.verifying(0), node=self.node_price)
 
     def _model(self) -> float:
         """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a

@@ -16,8 +16,8 @@ from acespec_edge.modes import FINISH, Commit, Run, follow, target_alone
 from acespec_edge.session_events import Committed
 
 _MOST: Final = 88
-"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes, with ids of 4 bytes and
-weights too."""
+"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes for ids below 2**24, with
+residual mode's weights too."""
 
 _RESIDUAL: Final = 0.7
 """Exponent of the power law by which the probability of having missed the correction falls with the number
