@@ -16,6 +16,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.policy import POLICIES
+from acespec_edge.wan import wan_thread
 from cloud_stub.local import LocalLink
 from cloud_stub.scheduler import Pacing
 from cloud_stub.service import Service, ServiceOptions
@@ -255,3 +256,20 @@ def test_a_target_far_faster_than_the_drafter_is_left_alone(bundle: Bundle) -> N
             result = edge.generate(PROMPT, max_tokens=150)
             assert result.token_ids == plainly(PROMPT, 150)
     assert result.stats.chosen.get("cloud", 0) > 0
+
+
+@pytest.mark.parametrize("policy", ["auto", "in-flight", "picospec", "tree"])
+def test_over_an_emulated_wide_area_network(bundle: Bundle, policy: str) -> None:
+    """30 ms there and back: drafts, deltas and verdicts really cross."""
+    with served(bundle, verify_ms=10.0) as port, wan_thread(f"127.0.0.1:{port}", rtt=0.03) as address:
+        url = f"ws://{address}/v1/spec"
+        drafter = native_drafter(disagreement=0.1)
+        with EdgeRuntime(bundle, url, drafter=drafter, context=CONTEXT, policy=policy) as edge:
+            for options in ({}, COUPLED):
+                rules = _core.SamplingRules(**options)
+                for most in (30, 60):
+                    result = edge.generate(PROMPT, max_tokens=most, **options)
+                    assert result.token_ids == plainly(PROMPT, most, rules)
+            assert drafter.check() == []
+            if policy in ("in-flight", "picospec"):
+                assert result.stats.chosen.get("in-flight", 0) > 0

@@ -18,11 +18,13 @@ import pytest
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
+from acespec_edge.channel import Channel
 from acespec_edge.cli import main
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import UsageError
 from acespec_edge.policy import POLICIES, Policy, named_policy
 from acespec_edge.session import EdgeSession
+from acespec_edge.session_events import Committed
 from acespec_edge.simulate.link import Network
 from acespec_edge.simulate.profiles import CloudProfile, EdgeProfile
 from acespec_edge.simulate.runner import CLOUD, Outcome, Setting, policies, simulate
@@ -301,6 +303,26 @@ def test_deltas_cross_and_hang_below_what_is_in_flight(
     assert (sent.joined > 5) is ahead
     assert (sent.ahead > 5) is ahead
     assert (sent.trees > 0) is trees
+
+
+@pytest.mark.parametrize("policy", ["auto", "in-flight", "tree", "chain", "one-bet", "vanilla"])
+@pytest.mark.parametrize("bad", [True, False])
+def test_waiting_does_not_spin(monkeypatch: pytest.MonkeyPatch, policy: str, bad: bool) -> None:
+    """Looks at the link: one before each forward, some for each verdict, and one every 10 ms."""
+    looks = 0
+    poll = Channel.poll
+
+    def counting_poll(channel: Channel) -> Committed | None:
+        nonlocal looks
+        looks += 1
+        return poll(channel)
+
+    monkeypatch.setattr(Channel, "poll", counting_poll)
+    outcome = run(policy, (500, 1, 250), useless(recorded()) if bad else recorded(), requests=3)
+    forwards = sum(answer.stats.forwards for answer in outcome.answers)
+    tokens = sum(len(answer.tokens) for answer in outcome.answers)
+    assert looks <= forwards + 4 * tokens + outcome.seconds / 0.01 + 50
+    assert forwards > tokens / 2
 
 
 def test_a_request_after_drafting_did_not_pay_opens_with_the_cloud_alone() -> None:
