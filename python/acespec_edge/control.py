@@ -24,11 +24,17 @@ _FIRST_FORWARD: Final = 0.03
 _KEPT: Final = 0.93
 """What a round leaves of the weight of those before: the last fourteen decide."""
 
+_INSTANT: Final = 1e-6
+"""Seconds that anything takes at least, whatever a cloud says of itself."""
+
 _FIRST_NODES: Final = 8
 """Nodes of the first draft at most: nobody knows yet what verifying them takes."""
 
 _PROVEN: Final = 8
 """Tokens after which the drafter has shown what it is worth."""
+
+_PRIOR: Final = 10.0
+"""Tokens that the expectation before any drafting counts for."""
 
 _LONGEST: Final = 32
 _CHAINS: Final = 0.98
@@ -46,9 +52,6 @@ _KNOWN: Final = 4
 
 _FORGETS: Final = 0.99
 """What a token of the target alone leaves of that: the network that it was paid on may be another by now."""
-
-_ASSUMED: Final = 20.0
-"""Tokens by which what was really yielded is assumed to be as foretold."""
 
 _MOST_GROWN: Final = 4096
 """Nodes grown in one round at most, however long it takes."""
@@ -73,8 +76,8 @@ class Controller:
         self._width = width
         self._queue = 0.0
         self._sent_idle = False
-        """Behind a draft that comes while the cloud is at work the draft's own cloud queues too, which says
-        nothing of others."""
+        """Behind a draft that came while the cloud was at work lies the time of that work, which says
+        nothing."""
         self._prompt = 1
         self._step: float | None = None
         self._read: float | None = None
@@ -192,7 +195,7 @@ class Controller:
     @property
     def alone(self) -> float:
         """Tokens a second of the target alone."""
-        return 1.0 / max(1e-6, self.step + self._queue)
+        return 1.0 / max(_INSTANT, self.step + self._queue)
 
     @property
     def step(self) -> float:
@@ -303,8 +306,9 @@ class Controller:
         """The estimates behind the choices, in one sentence."""
         return (
             f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms "
-            f"and {1e3 * self.verify.per_unit:.1f} ms a node, a forward {1e3 * self.forward.seconds(1):.0f} "
-            f"ms; the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
+            f"and {1e3 * self.verify.per_unit:.1f} ms a node, "
+            f"a forward {1e3 * self.forward.seconds(1):.0f} ms; "
+            f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
         )
 
@@ -316,7 +320,8 @@ class Controller:
 
     def _prices(self) -> _core.Prices:
         there_and_back = self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES)
-        return _core.Prices(round=there_and_back + self._queue + self.verifying(0), node=self.node_price)
+        seconds = there_and_back + self._queue + self.verifying(0)
+        return _core.Prices(round=max(_INSTANT, seconds), node=self.node_price)
 
     def _model(self) -> float:
         """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a
@@ -340,7 +345,6 @@ class Controller:
         return prefixes
 
     def _bias(self) -> float:
-        """What drafting has really yielded, by what the model said of it."""
-        if self._seen < _PROVEN:
-            return 1.0
-        return min(1.5, max(0.25, (self._yielded + _ASSUMED) / (self._foretold + _ASSUMED)))
+        """What drafting has really yielded, by what the model said of it: trees, and drafts in flight, yield
+        more than chains."""
+        return (self._yielded + 1.2 * _PRIOR) / (self._foretold + _PRIOR)

@@ -199,7 +199,8 @@ class _Speculation:
         """The main chain. In residual mode its length must not depend on its tokens, else the output would be
         biased."""
         drafter, control = self._drafter, self._control
-        most = min(self._room(), control.cap, max(0, self._remaining - 1))
+        # A verdict commits one token more than it accepts, and all must have room.
+        most = max(0, min(self._room(), control.cap, self._remaining - 1, drafter.room - 1))
         length = self._policy.length
         if length is None and (self._residual or not self._policy.by_confidence):
             length = control.chain_length(most)
@@ -221,7 +222,7 @@ class _Speculation:
 
     def _send(self, taken: Taken, resampled: int | None) -> None:
         channel, control = self._channel, self._control
-        idle = not channel.owed and not channel.runs_free
+        idle = not (channel.owed or channel.runs_free)
         first = channel.next_node
         is_chain = taken.parents == [0, *range(first, first + len(taken.tokens) - 1)][: len(taken.tokens)]
         weights = self._drafter.chain_weights if self._residual else ()

@@ -38,9 +38,9 @@ def runtime(
     context: int = 2048,
     **options: Any,
 ) -> EdgeRuntime:
-    """One connection: ``cloud``, or one that ``target`` answers. Chains in turn with verdicts, unless another
-    policy is named: all that these fakes know."""
+    """One connection: ``cloud``, or one that ``target`` answers. Chains of one length, unless another is
+    named: beside a target that takes no time nothing is worth drafting."""
     fake = drafter if isinstance(drafter, FakeDrafter) else FakeDrafter(drafter, context=context)
     link = cloud or FakeCloud(target)
-    options.setdefault("policy", "chain")
+    options.setdefault("draft_length", 8)
     return EdgeRuntime(bundle, lambda: link, drafter=fake, context=context, **options)

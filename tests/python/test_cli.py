@@ -36,6 +36,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
                 link = cloud or FakeCloud(TARGET)
                 opened = bundle if folder == Path("BUNDLE") else Bundle.load(folder)
                 wire = (lambda: link) if address == "FAKE" else address
+                # Beside a target that takes no time nothing is worth drafting.
+                options["draft_length"] = 8
                 super().__init__(opened, wire, drafter=FakeDrafter(TARGET), **options)
 
         monkeypatch.setattr("acespec_edge.edge.EdgeRuntime", FakeRuntime)

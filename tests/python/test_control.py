@@ -528,6 +528,20 @@ def test_a_better_read_verdict_time_is_used() -> None:
     assert control.patience(8.0) >= small + 50 * NODE
 
 
+def test_a_cloud_that_claims_to_take_no_time_at_all_is_no_trouble() -> None:
+    """Its queue is longer than the exchange, and nothing takes it any time."""
+    control = controller("chain")
+    control.begin(4)
+    for number in range(100):
+        instant = {"round_trip": 0.0, "verify": 0.0, "bytes_up": 40 + number % 9, "queue": 4e3}
+        control.answered(verdict(0.01 * number, 3, number % 3, **instant))  # type: ignore[arg-type]
+        control.sent(0.01 * number, 3, 60)
+    assert control.chain_length(5) >= 1
+    assert control.rate > 0 and control.alone > 0 and control.budget() >= 1
+    control.drafting_pays()
+    assert control.patience(2.0) > 2.0
+
+
 # What is told.
 
 

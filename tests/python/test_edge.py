@@ -195,7 +195,7 @@ def test_cloud_mode_needs_no_drafter(bundle: Bundle) -> None:
 
 
 def test_edge_mode_needs_no_cloud_and_marks_its_tokens(bundle: Bundle) -> None:
-    with EdgeRuntime(bundle, mode="edge", drafter=FakeDrafter(DRAFTER), policy="chain") as edge:
+    with EdgeRuntime(bundle, mode="edge", drafter=FakeDrafter(DRAFTER), draft_length=8) as edge:
         pieces = list(stream := edge.stream(PROMPT, max_tokens=12))
     assert stream.result.token_ids == decode_plainly(DRAFTER, PROMPT, 12)
     assert {piece.origin for piece in pieces} == {"edge"}

@@ -68,7 +68,7 @@ def test_w2_silence_is_noticed_within_the_timeout(bundle: Bundle) -> None:
 
 def test_the_next_request_connects_anew_after_a_loss(bundle: Bundle) -> None:
     clouds = iter([FakeCloud(TARGET, vanish_after=3), FakeCloud(TARGET)])
-    with EdgeRuntime(bundle, lambda: next(clouds), drafter=FakeDrafter(DRAFTER), policy="chain") as edge:
+    with EdgeRuntime(bundle, lambda: next(clouds), drafter=FakeDrafter(DRAFTER), draft_length=8) as edge:
         with pytest.raises(LinkError):
             edge.generate(PROMPT, max_tokens=40)
         assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)
@@ -179,7 +179,7 @@ def test_a_fault_of_a_cancelled_request_is_not_the_next_ones(bundle: Bundle, cod
 def test_after_a_fault_of_the_session_the_next_request_connects_anew(bundle: Bundle, kind: type) -> None:
     clouds = [Faulty(kind, _core.FaultCode.unauthorized, session=True), FakeCloud(TARGET)]
     links = iter(clouds)
-    with EdgeRuntime(bundle, lambda: next(links), drafter=FakeDrafter(DRAFTER), policy="chain") as edge:
+    with EdgeRuntime(bundle, lambda: next(links), drafter=FakeDrafter(DRAFTER), draft_length=8) as edge:
         stream = edge.stream(PROMPT, max_tokens=4000)
         next(stream)
         if kind is _core.Draft:
@@ -239,7 +239,7 @@ def test_a_cancel_without_answer_costs_the_connection_and_nothing_else(
     monkeypatch.setattr("acespec_edge.channel._SETTLE_TIMEOUT", 0.2)
     clouds = [FakeCloud(TARGET, silent_after=3), FakeCloud(TARGET)]
     links = iter(clouds)
-    with EdgeRuntime(bundle, lambda: next(links), drafter=FakeDrafter(DRAFTER), policy="chain") as edge:
+    with EdgeRuntime(bundle, lambda: next(links), drafter=FakeDrafter(DRAFTER), draft_length=8) as edge:
         with edge.stream(PROMPT, max_tokens=4000) as stream:
             next(stream)
         began = time.monotonic()

@@ -112,6 +112,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
                     bundle,
                     (lambda: link) if address else None,
                     drafter=FakeDrafter(scripted([], 0)),
+                    draft_length=8,
                     **options,
                 )
 
@@ -225,6 +226,7 @@ def choose(sequence):
 
 class Runtime(edge.EdgeRuntime):
     def __init__(self, folder, cloud, **options):
+        options["draft_length"] = 8
         super().__init__(bundle, lambda: FakeCloud(choose), drafter=FakeDrafter(choose), **options)
 
     def stream(self, prompt, **options):

@@ -52,7 +52,7 @@ def reconnecting(bundle: Bundle, *clouds: FakeCloud) -> EdgeRuntime:
             return next(links)
         raise LinkError("cannot reach the cloud at nowhere")
 
-    return EdgeRuntime(bundle, connector, drafter=FakeDrafter(TARGET))
+    return EdgeRuntime(bundle, connector, drafter=FakeDrafter(TARGET), draft_length=8)
 
 
 def fault(answer: httpx.Response) -> tuple[str, dict[str, Any]]:

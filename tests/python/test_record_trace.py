@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from acespec_edge import EdgeRuntime, _core
+from acespec_edge.policy import POLICIES
 from acespec_edge.simulate.link import Network
 from acespec_edge.simulate.profiles import cloud_profile, edge_profile
 from acespec_edge.simulate.runner import Setting, simulate
@@ -71,7 +72,7 @@ def test_a_simulated_run_takes_the_rounds_of_a_real_one(tmp_path: Path, temperat
     model = engine(bundle.vocabulary, 64, disagreement=0.0)
     verifier = ScriptedVerifier(lambda text: model.logits(list(text)), bundle.vocabulary_table)
     drafter = _core.Drafter(engine(bundle.vocabulary, 512), _core.DrafterOptions(context=128))
-    with EdgeRuntime(bundle, lambda: connect(verifier), drafter=drafter, context=128) as edge:
+    with EdgeRuntime(bundle, lambda: connect(verifier), drafter=drafter, context=128, draft_length=8) as edge:
         real = edge.generate(PROMPT, max_tokens=60, temperature=temperature, seed=11)
     assert real.token_ids == trace.records[0].text
     setting = Setting(
@@ -79,7 +80,7 @@ def test_a_simulated_run_takes_the_rounds_of_a_real_one(tmp_path: Path, temperat
         edge_profile("rk3588-0.5b"),
         cloud_profile("50,1"),
         Network(0.1),
-        "chain",
+        dataclasses.replace(POLICIES["chain"], length=8),
     )
     (simulated,) = simulate(setting, VirtualCloud).answers
     assert simulated.stats.rounds == pytest.approx(real.stats.rounds, abs=1)

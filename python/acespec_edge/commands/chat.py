@@ -51,6 +51,9 @@ def chat(
         int | None, typer.Option(help="The same seed gives the same answers; drawn when not given.")
     ] = None,
     context: Annotated[int, typer.Option(help="Tokens that the drafter holds.")] = 2048,
+    policy: Annotated[
+        str, typer.Option(help="What speculation may do: auto takes whatever is faster by its estimates.")
+    ] = "auto",
     threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Holds the bearer token; else ACESPEC_TOKEN does.")
@@ -70,6 +73,7 @@ def chat(
         token_file=token_file,
         ca=ca,
         mode=cast("Mode", mode),
+        policy=policy,
         threads=threads,
         context=context,
     ) as edge:

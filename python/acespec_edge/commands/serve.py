@@ -36,6 +36,9 @@ def serve(
     max_requests: Annotated[int, typer.Option(min=1, help="Requests running and waiting at a time.")] = 32,
     context: Annotated[int, typer.Option(help="Tokens that the drafter holds.")] = 2048,
     cache_mb: Annotated[int, typer.Option(help="MiB of keys and values for branches.")] = 32,
+    policy: Annotated[
+        str, typer.Option(help="What speculation may do: auto takes whatever is faster by its estimates.")
+    ] = "auto",
     threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
     token_file: Annotated[
         Path | None,
@@ -69,6 +72,7 @@ def serve(
             token_file=token_file,
             ca=ca,
             mode=cast("Mode", mode),
+            policy=policy,
             threads=threads,
             cache_mb=cache_mb,
             context=context,

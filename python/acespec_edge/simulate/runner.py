@@ -14,7 +14,7 @@ from acespec_edge.control import Controller
 from acespec_edge.drafting import Drafter
 from acespec_edge.errors import UsageError
 from acespec_edge.modes import Commit, Run, target_alone
-from acespec_edge.policy import POLICIES
+from acespec_edge.policy import POLICIES, Policy, named_policy
 from acespec_edge.request import Request
 from acespec_edge.session import EdgeSession
 from acespec_edge.simulate.clock import SimulationError, World
@@ -51,7 +51,7 @@ class Setting:
     edge: EdgeProfile
     cloud: CloudProfile
     network: Network
-    policy: str
+    policy: str | Policy
     clients: int = 1
     requests: int | None = None
 
@@ -98,7 +98,7 @@ def simulate(setting: Setting, make_cloud: CloudMaker | None = None) -> Outcome:
     unknown policy, SimulationError when an answer is not the recorded text.
     """
     known = policies()
-    if setting.policy not in known:
+    if isinstance(setting.policy, str) and setting.policy not in known:
         raise UsageError(f"policy is {setting.policy!r}: it must be one of {', '.join(known)}")
     if setting.clients < 1:
         raise UsageError(f"clients is {setting.clients}: give 1 or more")
@@ -130,7 +130,7 @@ class _Client:
         self._done = done
         self._cancelled = threading.Event()
         # The target alone follows no policy; what it is measured by is one's as well as another's.
-        policy = POLICIES.get(setting.policy, POLICIES["auto"])
+        policy = named_policy("auto" if setting.policy == CLOUD else setting.policy)
         self._control = Controller(policy, width=_WIDTH)
 
     def run(self) -> None:
