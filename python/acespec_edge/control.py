@@ -8,6 +8,7 @@ from typing import Final
 from acespec_edge import _core
 from acespec_edge.policy import Policy
 from acespec_edge.session_events import Committed
+from acespec_edge.track_record import LONGEST, ChainRecord, Yield
 
 _NODE_BYTES: Final = 4
 """A drafted node on the wire: an id and the way to its parent."""
@@ -33,25 +34,11 @@ _FIRST_NODES: Final = 8
 _PROVEN: Final = 8
 """Tokens after which the drafter has shown what it is worth."""
 
-_PRIOR: Final = 10.0
-"""Tokens that the expectation before any drafting counts for."""
-
-_LONGEST: Final = 32
-_CHAINS: Final = 0.98
-"""What a chain leaves of the weight of those before."""
-
 _BETTER, _WORSE = 1.03, 0.95
 """Rates relative to the target alone at which drafting begins and ends."""
 
-_YIELDS: Final = 0.98
-"""What a round leaves of the weight of those before in what drafting has really yielded: a round is a few
-tokens more or less, and a dozen of them would often seem to be a bad drafter."""
-
 _KNOWN: Final = 4
 """Verifications after which it is known what they take: rounds before that were badly chosen."""
-
-_FORGETS: Final = 0.99
-"""What a token of the target alone leaves of that: the network that it was paid on may be another by now."""
 
 _MOST_GROWN: Final = 4096
 """Nodes grown in one round at most, however long it takes."""
@@ -84,12 +71,11 @@ class Controller:
         self._cloud_read = 0.0
         self._composing = 0.0
         self._largest = _FIRST_NODES // 2
-        self._tried = [0.0] * _LONGEST
-        self._taken = [0.0] * _LONGEST
+        self._chains = ChainRecord()
+        self._yield = Yield()
         self._hit = 0.8
         self._accepted = 0.8
         self._tokens = self._seconds = 0.0
-        self._yielded = self._foretold = 0.0
         self._seen = 0
         self._last: float | None = None
         self._drafting = True
@@ -146,17 +132,13 @@ class Controller:
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         if not self._drafting:
-            self._yielded *= _FORGETS
-            self._foretold *= _FORGETS
+            self._yield.fade()
         elif verdict.answered and self.verify.samples > _KNOWN:
-            self._yielded = _YIELDS * self._yielded + tokens
-            self._foretold = _YIELDS * self._foretold + self._model() * seconds
+            self._yield.observe(tokens, self._model() * seconds)
 
     def walked(self, accepted: int, length: int) -> None:
         """Takes that of a chain of ``length`` tokens the first ``accepted`` were accepted."""
-        for place in range(min(accepted + 1, length, _LONGEST)):
-            self._tried[place] = _CHAINS * self._tried[place] + 1
-            self._taken[place] = _CHAINS * self._taken[place] + (place < accepted)
+        self._chains.walked(accepted, length)
 
     def recovered(self, hit: bool) -> None:
         """Takes whether a verdict led to a node that was drafted already."""
@@ -217,7 +199,7 @@ class Controller:
         """Whether to draft rather than leave the target alone, which goes on by itself meanwhile."""
         if self.policy.cloud_only is not None:
             return not self.policy.cloud_only
-        expected = self._model() * self._bias()
+        expected = self._model() * self._yield.bias
         bound = _WORSE if self._drafting else _BETTER
         self._drafting = expected >= bound * self.alone
         return self._drafting
@@ -268,7 +250,7 @@ class Controller:
 
     def chain_length(self, most: int) -> int:
         """K*, from what is known of the drafter in general: the tokens of the chain play no part in it."""
-        prefix = self._prefixes()
+        prefix = self._chains.prefixes(self._accepted)
         per_token = self.node_price + self.forward.seconds(1)
         return _core.best_length(prefix, self._prices().round, per_token, most)
 
@@ -328,23 +310,9 @@ class Controller:
         forward."""
         prices, forward = self._prices(), self.forward.seconds(1)
         best, tokens, power = 0.0, 1.0, 1.0
-        for length in range(1, _LONGEST + 1):
+        for length in range(1, LONGEST + 1):
             power *= self._accepted
             tokens += power
             seconds = max(prices.round + prices.node * length, forward * length)
             best = max(best, tokens / (seconds + (1 - self._hit) * forward))
         return best
-
-    def _prefixes(self) -> list[float]:
-        """The probability that the first i drafted tokens are all accepted, for each i: what is known of the
-        place, and of the drafter in general as if that were as much as four chains."""
-        prefixes, whole = [], 1.0
-        for tried, taken in zip(self._tried, self._taken, strict=True):
-            whole *= (taken + 4 * self._accepted) / (tried + 4)
-            prefixes.append(whole)
-        return prefixes
-
-    def _bias(self) -> float:
-        """What drafting has really yielded, by what the model said of it: trees, and drafts in flight, yield
-        more than chains."""
-        return (self._yielded + 1.2 * _PRIOR) / (self._foretold + _PRIOR)
