@@ -70,6 +70,7 @@ class _Speculation:
         ahead = control.starts_alone(len(request.prompt) - reused)
         run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
         drafter.set_arm(_ARMS[self._policy.explore])
+        drafter.allot([])
         mask = hint(drafter, request, run.vocabulary)
         held: list[int] = []
         first = True
@@ -168,6 +169,7 @@ class _Speculation:
             return False
         if channel.owed and not channel.runs_free:
             control.working(verdict.at - control.link.rtt, channel.held)
+            self._grown = 0
             return False
         if channel.runs_free and self._drafter.pending > 1:
             return False  # still reading; the cloud does not wait for it

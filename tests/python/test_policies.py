@@ -170,7 +170,7 @@ def recorded() -> Trace:
 
 
 def run(
-    policy: str, cell: tuple[float, float, float], trace: Trace | None = None, requests: int = 4
+    policy: str | Policy, cell: tuple[float, float, float], trace: Trace | None = None, requests: int = 4
 ) -> Outcome:
     base, node, rtt = cell
     cloud = CloudProfile.affine("cloud", base_ms=base, per_node_ms=node, prefill_ms=0.5)
@@ -337,11 +337,29 @@ def test_a_request_after_drafting_did_not_pay_opens_with_the_cloud_alone() -> No
 def test_a_policy_of_ones_own_may_leave_chains_in_flight_to_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(POLICIES, "mine", Policy("mine", send="chain", nodes=8, budget=64))
     sent = Sent(monkeypatch)
-    outcome = run("mine", (150, 1, 250), made_up())
+    outcome = run(Policy("mine", send="chain", nodes=8, budget=64), (150, 1, 250), made_up())
     assert sent.ahead > 0
     assert all(answer.stats.nodes_per_round <= 8 for answer in outcome.answers)
+    assert all(answer.stats.policy == "mine" for answer in outcome.answers)
+
+
+def test_a_budget_is_that_of_a_round_even_when_one_follows_another_in_flight() -> None:
+    """Had it been spent once and for all, nothing would be left to send ahead."""
+    mine = Policy("mine", in_flight=True, go_on=False, cloud_only=False, budget=16)
+    limited, free = (run(policy, (150, 1, 250), made_up(right=1.0)) for policy in (mine, "in-flight"))
+    for outcome in (limited, free):
+        assert all(answer.stats.chosen["in-flight"] > 1 for answer in outcome.answers)
+    forwards = [sum(answer.stats.forwards for answer in outcome.answers) for outcome in (limited, free)]
+    assert forwards[0] < forwards[1]
+
+
+def test_a_policy_may_leave_all_to_the_target() -> None:
+    cell = (72, 0.7, 100)
+    ours, alone = run(Policy("mine", cloud_only=True), cell), run(CLOUD, cell)
+    for one, other in zip(ours.answers, alone.answers, strict=True):
+        assert one.shown == pytest.approx(other.shown, abs=0.02)
+        assert set(one.stats.chosen) == {"cloud"}
 
 
 def test_a_very_fast_drafter_has_a_bounded_budget() -> None:
