@@ -37,7 +37,6 @@ class ReplayHandle:
         # Any row is a window of it: the token's logit is 0, every other one -inf.
         self._strip = np.full(2 * vocabulary, -np.inf, np.float32)
         self._strip[vocabulary] = 0.0
-        self._tip_depths: list[int] = []
         self.length = 0
 
     def prefill(self, tokens: Sequence[int]) -> Rows:

@@ -8,9 +8,13 @@ from typing import Final
 from acespec_edge import _core
 from acespec_edge.policy import Policy
 from acespec_edge.session_events import Committed
+from acespec_edge.track_record import LONGEST, ChainRecord, Yield
 
 _NODE_BYTES: Final = 4
 """A drafted node on the wire: an id and the way to its parent."""
+
+_DRAFT_BYTES: Final = 40
+"""A draft without nodes."""
 
 _VERDICT_BYTES: Final = 60
 
@@ -21,21 +25,23 @@ _FIRST_FORWARD: Final = 0.03
 _KEPT: Final = 0.93
 """What a round leaves of the weight of those before: the last fourteen decide."""
 
+_INSTANT: Final = 1e-6
+"""Seconds that anything takes at least, whatever a cloud says of itself."""
+
 _FIRST_NODES: Final = 8
 """Nodes of the first draft at most: nobody knows yet what verifying them takes."""
 
 _PROVEN: Final = 8
 """Tokens after which the drafter has shown what it is worth."""
 
-_PRIOR: Final = 10.0
-"""Tokens that the expectation before any drafting counts for."""
-
-_LONGEST: Final = 32
-_CHAINS: Final = 0.98
-"""What a chain leaves of the weight of those before."""
-
 _BETTER, _WORSE = 1.03, 0.95
 """Rates relative to the target alone at which drafting begins and ends."""
+
+_KNOWN: Final = 4
+"""Verifications after which it is known what they take: rounds before that were badly chosen."""
+
+_MOST_GROWN: Final = 4096
+"""Nodes grown in one round at most, however long it takes."""
 
 
 class Controller:
@@ -65,12 +71,11 @@ class Controller:
         self._cloud_read = 0.0
         self._composing = 0.0
         self._largest = _FIRST_NODES // 2
-        self._tried = [0.0] * _LONGEST
-        self._taken = [0.0] * _LONGEST
+        self._chains = ChainRecord()
+        self._yield = Yield()
         self._hit = 0.8
         self._accepted = 0.8
         self._tokens = self._seconds = 0.0
-        self._drafted_tokens = self._drafted_seconds = self._modelled = 0.0
         self._seen = 0
         self._last: float | None = None
         self._drafting = True
@@ -82,6 +87,7 @@ class Controller:
     def begin(self, prompt: int) -> None:
         """A request of ``prompt`` tokens starts: the time since the last one says nothing."""
         self._last = self._send_by = self._due = None
+        self._sent_idle = False
         self._prompt = prompt
 
     def forwarded(self, width: int, seconds: float) -> None:
@@ -116,23 +122,23 @@ class Controller:
             self._largest = max(self._largest, verdict.nodes)
         if self._sent_idle and not verdict.rough:
             self._queue += (verdict.queue - self._queue) / 8
-        tokens, last, self._last = len(verdict.tokens), self._last, verdict.at
+        # In place of the token that it rejects, this side draws another.
+        tokens = len(verdict.tokens) + (verdict.sparse is not None)
+        last, self._last = self._last, verdict.at
         self._seen += tokens
-        if last is None or not tokens or verdict.at <= last:
+        if last is None:
             return
-        seconds = verdict.at - last
+        seconds = max(0.0, verdict.at - last)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
-        if self._drafting:
-            self._drafted_tokens = _KEPT * self._drafted_tokens + tokens
-            self._drafted_seconds = _KEPT * self._drafted_seconds + seconds
-            self._modelled = _KEPT * self._modelled + self._model() * seconds
+        if not self._drafting:
+            self._yield.fade()
+        elif verdict.answered and self.verify.samples > _KNOWN:
+            self._yield.observe(tokens, self._model() * seconds)
 
     def walked(self, accepted: int, length: int) -> None:
         """Takes that of a chain of ``length`` tokens the first ``accepted`` were accepted."""
-        for place in range(min(accepted + 1, length, _LONGEST)):
-            self._tried[place] = _CHAINS * self._tried[place] + 1
-            self._taken[place] = _CHAINS * self._taken[place] + (place < accepted)
+        self._chains.walked(accepted, length)
 
     def recovered(self, hit: bool) -> None:
         """Takes whether a verdict led to a node that was drafted already."""
@@ -164,13 +170,14 @@ class Controller:
 
     @property
     def rate(self) -> float:
-        """Tokens a second, of the run so far; of the model before there is one."""
-        return self._tokens / self._seconds if self._seconds > 0 else self._model()
+        """Tokens a second, of the run so far; of the model before that has taken the time of a plain step:
+        verdicts that arrive in one burst tell nothing."""
+        return self._tokens / self._seconds if self._seconds > self.step else self._model()
 
     @property
     def alone(self) -> float:
         """Tokens a second of the target alone."""
-        return 1.0 / max(1e-6, self.step + self._queue)
+        return 1.0 / max(_INSTANT, self.step + self._queue)
 
     @property
     def step(self) -> float:
@@ -192,7 +199,7 @@ class Controller:
         """Whether to draft rather than leave the target alone, which goes on by itself meanwhile."""
         if self.policy.cloud_only is not None:
             return not self.policy.cloud_only
-        expected = self._model() * self._bias()
+        expected = self._model() * self._yield.bias
         bound = _WORSE if self._drafting else _BETTER
         self._drafting = expected >= bound * self.alone
         return self._drafting
@@ -202,15 +209,17 @@ class Controller:
         drafter has yet to show what it is worth, and would only be in the way of a good one."""
         return self._seen < _PROVEN if self.policy.go_on is None else self.policy.go_on
 
-    def cloud_reads_faster(self, tokens: int) -> bool:
-        """Whether the cloud should decode by itself from the start of a request, while the drafter still
-        reads ``tokens`` tokens of the prompt."""
-        if self.policy.go_on is not None or self.policy.cloud_only is False:
-            return bool(self.policy.go_on)
-        if self._read is None:
-            return self.goes_on()
+    def starts_alone(self, tokens: int) -> bool:
+        """Whether the cloud should decode by itself from the start of a request: because drafting did not
+        pay so far, or because the drafter has ``tokens`` tokens of the prompt to read and takes longer."""
+        if self.policy.cloud_only is not None:
+            return self.policy.cloud_only or bool(self.policy.go_on)
+        if self.policy.go_on is not None:
+            return self.policy.go_on or not self._drafting
+        if not self._drafting or self.goes_on():
+            return True
         ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.step
-        return self._read * tokens > ahead or self.goes_on()
+        return self._read is not None and self._read * tokens > ahead
 
     def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
         """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;
@@ -241,7 +250,7 @@ class Controller:
 
     def chain_length(self, most: int) -> int:
         """K*, from what is known of the drafter in general: the tokens of the chain play no part in it."""
-        prefix = self._prefixes()
+        prefix = self._chains.prefixes(self._accepted)
         per_token = self.node_price + self.forward.seconds(1)
         return _core.best_length(prefix, self._prices().round, per_token, most)
 
@@ -249,7 +258,7 @@ class Controller:
         """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""
         if self.policy.budget is not None:
             return self.policy.budget
-        return max(1, self.forward.nodes_within(self._prices().round, self._width))
+        return min(_MOST_GROWN, max(1, self.forward.nodes_within(self._prices().round, self._width)))
 
     def delta_is_due(self, now: float) -> bool:
         """Whether more of the tree should leave now, to be there when the cloud is done with what it has."""
@@ -292,30 +301,18 @@ class Controller:
         return float("inf") if self._due is None else self.link.deviation
 
     def _prices(self) -> _core.Prices:
-        return _core.Prices(round=self.link.rtt + self._queue + self.verifying(0), node=self.node_price)
+        there_and_back = self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES)
+        seconds = there_and_back + self._queue + self.verifying(0)
+        return _core.Prices(round=max(_INSTANT, seconds), node=self.node_price)
 
     def _model(self) -> float:
         """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a
         forward."""
         prices, forward = self._prices(), self.forward.seconds(1)
         best, tokens, power = 0.0, 1.0, 1.0
-        for length in range(1, _LONGEST + 1):
+        for length in range(1, LONGEST + 1):
             power *= self._accepted
             tokens += power
             seconds = max(prices.round + prices.node * length, forward * length)
             best = max(best, tokens / (seconds + (1 - self._hit) * forward))
         return best
-
-    def _prefixes(self) -> list[float]:
-        """The probability that the first i drafted tokens are all accepted, for each i: what is known of the
-        place, and of the drafter in general as if that were as much as four chains."""
-        prefixes, whole = [], 1.0
-        for tried, taken in zip(self._tried, self._taken, strict=True):
-            whole *= (taken + 4 * self._accepted) / (tried + 4)
-            prefixes.append(whole)
-        return prefixes
-
-    def _bias(self) -> float:
-        """What drafting has really yielded, by what the model said of it: trees, and drafts in flight, yield
-        more than chains."""
-        return (self._drafted_tokens + 1.2 * _PRIOR) / (self._modelled + _PRIOR)

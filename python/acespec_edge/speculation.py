@@ -15,8 +15,9 @@ from acespec_edge.drafting import Drafter, Taken
 from acespec_edge.modes import FINISH, Commit, Run, follow, target_alone
 from acespec_edge.session_events import Committed
 
-_MOST: Final = 96
-"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes."""
+_MOST: Final = 88
+"""Nodes of one draft at most, whatever they are worth: a message under 512 bytes for ids below 2**24, with
+residual mode's weights too."""
 
 _RESIDUAL: Final = 0.7
 """Exponent of the power law by which the probability of having missed the correction falls with the number
@@ -66,16 +67,17 @@ class _Speculation:
         control.begin(len(request.prompt))
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
         run.meter.reused_tokens = reused
-        ahead = control.cloud_reads_faster(len(request.prompt) - reused)
+        ahead = control.starts_alone(len(request.prompt) - reused)
         run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
         drafter.set_arm(_ARMS[self._policy.explore])
+        drafter.allot([])
         mask = hint(drafter, request, run.vocabulary)
         held: list[int] = []
         first = True
         while (verdict := self._next()) is not None:
             control.answered(verdict)
             control.accepts(drafter.acceptance())
-            if self._policy.send == "chain" and verdict.nodes:
+            if (self._residual or self._policy.send == "chain") and verdict.nodes:
                 control.walked(verdict.accepted, verdict.nodes)
             run.meter.wire.rtt = control.link.rtt
             drawn: list[int] = []
@@ -167,6 +169,7 @@ class _Speculation:
             return False
         if channel.owed and not channel.runs_free:
             control.working(verdict.at - control.link.rtt, channel.held)
+            self._grown = 0
             return False
         if channel.runs_free and self._drafter.pending > 1:
             return False  # still reading; the cloud does not wait for it
@@ -235,7 +238,9 @@ class _Speculation:
         )
         if idle:
             control.sent(now, channel.held, size)
-            self._run.meter.chose("chain" if is_chain else "tree")
+        else:
+            control.working(now, channel.held)
+        self._run.meter.chose("chain" if is_chain else "tree")
         self._start_round(taken)
 
     def _start_round(self, taken: Taken) -> None:
@@ -265,19 +270,26 @@ class _Speculation:
         if drafter.pending:
             return False
         if self._policy.send == "chain":
-            taken = drafter.take_chain(control.chain_length(self._room()))
+            count = control.chain_length(self._room())
+            accepted, fits = self._chain_prospect(count)
         else:
-            survey = drafter.survey(self._room())
-            count = control.count(survey)
+            count = control.count(drafter.survey(self._room()))
             accepted, fits = drafter.prospect(count)
-            if not count or not control.delta_pays(accepted, fits, count):
-                return False
-            taken = drafter.take(count)
+        if not count or not control.delta_pays(accepted, fits, count):
+            return False
+        taken = drafter.take_chain(count) if self._policy.send == "chain" else drafter.take(count)
         if not taken.tokens:
             return False
         self._run.meter.chose("in-flight")
         channel.draft(taken.tokens, taken.parents)
         return True
+
+    def _chain_prospect(self, length: int) -> tuple[float, float]:
+        """As Drafter.prospect, of the next ``length`` tokens of the main chain."""
+        ready, sent = self._drafter.ready, self._drafter.ready - self._drafter.unsent
+        paths = itertools.accumulate(self._drafter.chain_acceptances(ready), lambda a, b: a * b)
+        weights = list(paths)[sent : sent + length]
+        return (sum(weights[1:]), weights[0]) if len(weights) > 1 else (0.0, 0.0)
 
     def _room(self) -> int:
         """Nodes that the cloud still takes."""

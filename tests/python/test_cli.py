@@ -37,7 +37,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
                 opened = bundle if folder == Path("BUNDLE") else Bundle.load(folder)
                 wire = (lambda: link) if address == "FAKE" else address
                 # Beside a target that takes no time nothing is worth drafting.
-                options["draft_length"] = 8
+                if options.get("draft_length") is None:
+                    options["draft_length"] = 8
                 super().__init__(opened, wire, drafter=FakeDrafter(TARGET), **options)
 
         monkeypatch.setattr("acespec_edge.edge.EdgeRuntime", FakeRuntime)
