@@ -85,7 +85,7 @@ class DLiteHead(nn.Module):
         self.confidence = nn.Linear(2 * hidden, 1) if config.confidence else None
         self.register_buffer("temperature", torch.ones(config.block), persistent=config.confidence)
         # On the scale of the embeddings, among which they stand.
-        nn.init.normal_(self.backbone.placeholder, std=float(embedding[:1024].float().std()))
+        nn.init.normal_(self.backbone.placeholder, std=float(self.embedding[:1024].float().std()))
 
     def adopt_norm(self, weight: torch.Tensor) -> None:
         """Begins from the target's norm before its output matrix."""
