@@ -95,7 +95,7 @@ def _generate(options: argparse.Namespace, settings: Settings) -> int:
     speaker = Speaker.open(settings.target)
     verifier = _load(options, settings)
     with command.progress(len(prompts)) as advance:
-        count = generate(verifier.model, speaker, prompts, settings.generate, options.out, advance)
+        count = generate(verifier, speaker, prompts, settings.generate, options.out, advance)
     print(f"{options.out}: {count} texts")
     return 0
 

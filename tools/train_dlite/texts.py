@@ -13,6 +13,8 @@ import torch
 from transformers import GenerationConfig
 
 from acespec_edge.errors import UsageError
+from cloud_stub.verifiers.base import drawable
+from cloud_stub.verifiers.torch_verifier import TorchVerifier
 from tools.bench.data import Prompt
 from tools.train_dlite.settings import GenerateSettings
 
@@ -39,7 +41,7 @@ class Text:
 
 
 def generate(
-    model: Any,
+    verifier: TorchVerifier,
     speaker: Tokens,
     prompts: Sequence[Prompt],
     settings: GenerateSettings,
@@ -61,7 +63,7 @@ def generate(
             batch = prompts[first : first + settings.batch]
             if not {prompt.id for prompt in batch} <= done:
                 given = [speaker.ids(prompt.text) for prompt in batch]
-                answers = _answers(model, given, speaker.eos_ids, settings, settings.seed + first)
+                answers = _answers(verifier, given, speaker.eos_ids, settings, settings.seed + first)
                 rows = [
                     json.dumps(asdict(Text(prompt.id, prompt.kind, asked, answer))) + "\n"
                     for prompt, asked, answer in zip(batch, given, answers, strict=True)
@@ -104,13 +106,14 @@ def _repaired(path: Path) -> Path:
 
 @torch.inference_mode()
 def _answers(
-    model: Any,
+    verifier: TorchVerifier,
     prompts: Sequence[Sequence[int]],
     eos_ids: Sequence[int],
     settings: GenerateSettings,
     seed: int,
 ) -> list[list[int]]:
     """One answer each, with the token that ends it, which is to be guessed like any other."""
+    model = verifier.model
     device, longest = model.device, max(map(len, prompts))
     filler = eos_ids[0] if eos_ids else 0
     padded = [[filler] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
@@ -122,6 +125,7 @@ def _answers(
         do_sample=sampled,
         eos_token_id=list(eos_ids) or None,
         pad_token_id=filler,
+        suppress_tokens=list(range(drawable(verifier), verifier.logits_width)) or None,
         **(options if sampled else {}),
     )
     torch.manual_seed(seed)
