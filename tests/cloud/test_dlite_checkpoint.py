@@ -11,8 +11,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from acespec_edge import _core
 from acespec_edge.errors import UsageError
 from cloud_stub.dlite.checkpoint import load_head, read_config, save_head
+from cloud_stub.dlite.head_runtime import HeadRuntime
 from cloud_stub.dlite.identity import Identity, difference, sketch
 from tests.cloud.dlite_kit import make_head, make_target
 from tests.cloud.test_cli import run
@@ -57,6 +59,17 @@ def test_the_layout_is_that_of_speculators(tmp_path: Path) -> None:
     assert all(tensor.shape != frozen for tensor in tensors.values()), "the target's own weights stay out"
     with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt"}
+
+
+def test_a_head_works_in_the_type_of_its_target(tmp_path: Path) -> None:
+    save_head(tmp_path, make_head(TARGET, confidence=True), Identity.of(TARGET))
+    half = make_target()
+    half.model.to(torch.bfloat16)
+    runtime = HeadRuntime.load(tmp_path, half)
+    handle = half.open()
+    handle.prefill([1, 2, 3])
+    assert handle.features is not None and handle.features.dtype == torch.bfloat16
+    assert len(runtime.propose(handle, 4, 4, _core.SamplingRules(), 5, 0.0)) == 5
 
 
 def test_a_head_of_another_target_is_refused_and_both_are_named(tmp_path: Path) -> None:
