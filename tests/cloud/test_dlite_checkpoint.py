@@ -16,6 +16,7 @@ from acespec_edge.errors import UsageError
 from cloud_stub.dlite.checkpoint import load_head, read_config, save_head
 from cloud_stub.dlite.head_runtime import HeadRuntime
 from cloud_stub.dlite.identity import Identity, difference, sketch
+from cloud_stub.service import Service
 from tests.cloud.dlite_kit import make_head, make_target
 from tests.cloud.test_cli import run
 from tests.cloud.test_torch_verifier import PADDED
@@ -150,3 +151,19 @@ def test_the_command_refuses_what_is_no_head(
     monkeypatch.setattr("cloud_stub.verifiers.loading.load_verifier", lambda *_, **__: TARGET)
     assert run(monkeypatch, "serve", "--model", "x", "--port", "0", "--dlite", str(tmp_path)) == 2
     assert "a folder with a DLite head would be right" in capsys.readouterr().err
+
+
+def test_the_command_serves_a_head_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_head(tmp_path, make_head(TARGET), Identity.of(TARGET))
+    served: list[Service] = []
+    init = Service.__init__
+    monkeypatch.setattr(Service, "__init__", lambda self, *a: (served.append(self), init(self, *a))[1])
+    monkeypatch.setattr("cloud_stub.verifiers.loading.load_verifier", lambda *_, **__: make_target())
+    monkeypatch.setattr("cloud_stub.server.CloudServer.run", lambda self, sockets: None)
+    arguments = ["--model", "x", "--port", "0", "--dlite", str(tmp_path), "--dlite-nodes", "2.5"]
+    assert run(monkeypatch, "serve", *arguments) == 0
+    assert f"dlite     {tmp_path}, blocks of 5, 2.5 nodes a token at most\n" in capsys.readouterr().out
+    assert served[0].self_drafting is not None and served[0].self_drafting.per_token == 2.5
+    served[0].close()
