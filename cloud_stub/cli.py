@@ -41,6 +41,14 @@ def serve(
         str,
         typer.Option(metavar="BASE,PER_NODE", help="Shortest forward in ms: stands in for a larger model."),
     ] = "0,0",
+    dlite: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A DLite head: what drafts while the cloud goes on by itself."),
+    ] = None,
+    dlite_nodes: Annotated[
+        float,
+        typer.Option(min=0.0, max=256.0, help="Nodes of the head's verified for each token, at most."),
+    ] = 4.0,
     max_context: Annotated[
         int | None, typer.Option(help="Prompt and output tokens of one request [default: the model's]")
     ] = None,
@@ -54,6 +62,7 @@ def serve(
 ) -> None:
     """Serve a target model until interrupted. The token may also come from ACESPEC_TOKEN."""
     try:
+        from cloud_stub.continuation import SelfDrafting
         from cloud_stub.server import CloudServer, Listener
         from cloud_stub.service import Service, ServiceOptions
     except ModuleNotFoundError as error:
@@ -71,12 +80,19 @@ def serve(
             verifier = load_verifier(
                 model, device=device, dtype=dtype, threads=threads, max_context=max_context, progress=progress
             )
-        service = Service(
-            verifier, ServiceOptions(pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens)
-        )
+        drafting = None
+        if dlite is not None:
+            from cloud_stub.dlite.head_runtime import HeadRuntime
+
+            drafting = SelfDrafting(HeadRuntime.load(dlite, verifier), dlite_nodes)
+        options = ServiceOptions(pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens)
+        service = Service(verifier, options, drafting)
         target = service.target
         _say("target", f"{target.name} on {verifier.device}, {verifier.dtype}")
         _say("tokenizer", f"{target.vocabulary:,} tokens, fingerprint {target.fingerprint.hex()[:8]}")
+        if drafting is not None:
+            block = f"blocks of {drafting.proposer.longest}, {dlite_nodes:g} nodes a token at most"
+            _say("dlite", f"{dlite}, {block}")
         room = f"{service.kv.capacity:,} of all requests together"
         _say("limits", f"{target.max_context:,} tokens of context, {room}, {max_sessions} sessions")
         if pacing != Pacing():

@@ -14,6 +14,7 @@ from acespec_edge.errors import AcespecError, PeerError, UsageError
 from acespec_edge.grammar import Grammar
 from cloud_stub.actions import Action, HangUp, MoreTail, Release, Send, Start, Verify
 from cloud_stub.budget import KvBudget
+from cloud_stub.continuation import Continuation, SelfDrafting
 from cloud_stub.counters import Counters
 from cloud_stub.judge import Ruling, Terms
 from cloud_stub.scheduler import Job, Scheduler, Units
@@ -27,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 class Host(Protocol):
     """What the connections of a service share. ``compiler``: runs what takes a while and needs no model.
-    ``prefill_chunk``: prompt tokens per turn at the model; ``retry_after``: seconds after which an edge that
-    found no room may come back.
+    ``self_drafting``: how the cloud goes on by itself, if not by plain decoding. ``prefill_chunk``: prompt
+    tokens per turn at the model; ``retry_after``: seconds after which an edge that found no room may come
+    back.
     """
 
     target: Target
@@ -38,6 +40,7 @@ class Host(Protocol):
     counters: Counters
     kv: KvBudget
     compiler: ThreadPoolExecutor
+    self_drafting: SelfDrafting | None
     prefill_chunk: int
     retry_after: float
 
@@ -198,7 +201,8 @@ class Connection:
         try:
             handle = self._host.verifier.open()
             try:
-                work = Work(handle, self._host.sampler, start.terms, prompt, grammar)
+                going_on = self._continuation(start.terms)
+                work = Work(handle, self._host.sampler, start.terms, prompt, grammar, going_on)
             except BaseException:
                 handle.close()
                 raise
@@ -212,6 +216,12 @@ class Connection:
             self._conclude(start, work.first(rows), 0, started, busy)
         except Exception as error:
             self._report(start.ticket, error)
+
+    def _continuation(self, terms: Terms) -> Continuation | None:
+        shared = self._host.self_drafting
+        # A verdict holds as many tokens as a draft nodes, the target's own choice among them.
+        most = self._host.target.max_nodes - 1
+        return None if shared is None else Continuation(shared, terms.rules, most)
 
     def _rule(self, running: _Running, asked: Verify | MoreTail) -> Units:
         started = time.monotonic()
@@ -236,7 +246,7 @@ class Connection:
         decided = ruling.token is not None or ruling.rejection is not None
         forwarded = decided and not isinstance(asked, MoreTail)
         if forwarded:
-            self._host.scheduler.pad(started, nodes)
+            self._host.scheduler.pad(started, nodes + ruling.own_nodes)
         now = time.monotonic()
         forward = busy + now - started
         queued = max(0.0, now - asked.arrived - forward)
@@ -246,6 +256,8 @@ class Connection:
             committed_tokens=int(drawn) + len(ruling.path) + len(ruling.tokens),
             verified_nodes=nodes,
             accepted_nodes=len(ruling.path),
+            own_nodes=ruling.own_nodes,
+            accepted_own_nodes=len(ruling.own),
             queue_seconds=queued,
             verify_seconds=forward,
         )

@@ -32,6 +32,8 @@ DESCRIPTIONS = {
     "committed_tokens": "Output tokens committed",
     "verified_nodes": "Drafted nodes verified",
     "accepted_nodes": "Drafted nodes accepted",
+    "own_nodes": "Nodes verified that the cloud had drafted itself",
+    "accepted_own_nodes": "Nodes accepted that the cloud had drafted itself",
     "dropped_drafts": "Drafts that no longer fitted",
     "faults": "Faults sent",
     "received_bytes": "Bytes received from edges",

@@ -65,7 +65,8 @@ class Ruling:
     where the edge has to draw it (``rejection``), or where the request had ended before.
 
     A token that ends the request is never part of the path. ``logprobs``: one for each token committed, when
-    the terms ask for them.
+    the terms ask for them. ``own``: accepted before ``token``, of the ``own_nodes`` that the cloud had
+    drafted itself; then the path is empty.
     """
 
     path: list[int]
@@ -73,11 +74,13 @@ class Ruling:
     finish: _core.Finish
     logprobs: list[_core.TokenLogprob] = field(default_factory=list)
     rejection: Rejection | None = None
+    own: list[int] = field(default_factory=list)
+    own_nodes: int = 0
 
     @property
     def tokens(self) -> list[int]:
         """What is committed after the path."""
-        return [] if self.token is None else [self.token]
+        return self.own if self.token is None else [*self.own, self.token]
 
 
 def as_it_is(row: Rows, path: Sequence[int]) -> Rows:

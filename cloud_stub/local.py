@@ -8,6 +8,7 @@ from typing import Any
 
 from acespec_edge.errors import LinkError
 from acespec_edge.transport import Received
+from cloud_stub.continuation import SelfDrafting
 from cloud_stub.scheduler import Pacing
 from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.base import Verifier
@@ -55,12 +56,17 @@ class LocalLink:
 
 
 def connect(
-    model: str | Verifier, *, emulate_verify_ms: tuple[float, float] = (0.0, 0.0), **options: Any
+    model: str | Verifier,
+    *,
+    emulate_verify_ms: tuple[float, float] = (0.0, 0.0),
+    self_drafting: SelfDrafting | None = None,
+    **options: Any,
 ) -> LocalLink:
     """Loads ``model`` (as ``load_verifier`` does, with its ``options``; or a verifier as it is) and
     connects to it.
 
     ``emulate_verify_ms``: shortest time of a forward, base and per node, in milliseconds.
+    ``self_drafting``: what the cloud drafts when it goes on by itself.
     """
     if isinstance(model, str):
         from cloud_stub.verifiers.loading import load_verifier
@@ -68,4 +74,4 @@ def connect(
         verifier: Verifier = load_verifier(model, **options)
     else:
         verifier = model
-    return LocalLink(Service(verifier, ServiceOptions(pacing=Pacing(*emulate_verify_ms))))
+    return LocalLink(Service(verifier, ServiceOptions(pacing=Pacing(*emulate_verify_ms)), self_drafting))

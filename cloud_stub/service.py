@@ -13,6 +13,7 @@ from acespec_edge import _core
 from acespec_edge.errors import UsageError
 from cloud_stub.budget import KvBudget
 from cloud_stub.connection import Connection
+from cloud_stub.continuation import SelfDrafting
 from cloud_stub.counters import Counters
 from cloud_stub.scheduler import Pacing, Scheduler
 from cloud_stub.session import Session
@@ -43,7 +44,12 @@ class Service:
     is not enough for one request.
     """
 
-    def __init__(self, verifier: Verifier, options: ServiceOptions | None = None) -> None:
+    def __init__(
+        self,
+        verifier: Verifier,
+        options: ServiceOptions | None = None,
+        self_drafting: SelfDrafting | None = None,
+    ) -> None:
         self.options = options or ServiceOptions()
         self.target: Target = target_of(
             verifier,
@@ -56,6 +62,7 @@ class Service:
         self.retry_after = self.options.retry_after
         self.counters = Counters()
         self.verifier = verifier
+        self.self_drafting = self_drafting
         self.sampler = _core.Sampler(self.target.vocabulary)
         self.scheduler = Scheduler(self.options.pacing)
         self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")

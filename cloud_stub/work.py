@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from acespec_edge import _core
 from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.grammar import Grammar
+from acespec_edge.protocol import ROOT
 from cloud_stub.actions import Verify
+from cloud_stub.continuation import Continuation
 from cloud_stub.judge import Ruling, Terms, judge, logprobs_of
 from cloud_stub.rejection import Rejection
 from cloud_stub.residual import judge_residual
@@ -40,12 +43,16 @@ class Work:
         terms: Terms,
         prompt: Sequence[int],
         grammar: Grammar | None,
+        continuation: Continuation | None = None,
     ) -> None:
-        """Takes the handle over. Raises UsageError for rules that do not fit the vocabulary."""
+        """Takes the handle over. ``continuation``: of plain steps. Raises UsageError for rules that do not
+        fit the vocabulary.
+        """
         self._handle = handle
         self._sampler = sampler
         self._terms = terms
         self._grammar = grammar
+        self._continuation = continuation
         self._shaper = _core.LogitShaper(sampler.vocabulary, terms.rules, prompt, list(terms.stop_ids))
         self._rejection: Rejection | None = None
 
@@ -64,16 +71,10 @@ class Work:
         drawn = [] if asked.resampled is None else self._drawn(asked.resampled)
         if asked.finish != _core.Finish.none:
             return Ruling([], None, asked.finish, drawn)
-        terms, sampler, tokens = self._terms, self._sampler, asked.tokens
-        rows = self._handle.verify(asked.tip, tokens, asked.parents)
-        if terms.mode == _core.Mode.residual:
-            ruling = judge_residual(rows, asked.base, tokens, asked.weights, terms, sampler, self._shape)
-        else:
-            ruling = judge(rows, asked.base, tokens, asked.parents, terms, sampler, self._shape)
-        self._handle.keep(ruling.path)
-        self._commit([*(tokens[node] for node in ruling.path), *ruling.tokens])
+        ruling = self._step(asked) if not asked.tokens else self._tree(asked)
+        self._commit([*(asked.tokens[node] for node in ruling.path), *ruling.tokens])
         self._rejection = ruling.rejection
-        return Ruling(ruling.path, ruling.token, ruling.finish, drawn + ruling.logprobs, ruling.rejection)
+        return replace(ruling, logprobs=drawn + ruling.logprobs)
 
     def more_samples(self) -> Ruling:
         """The row that waits, with other samples of its tail."""
@@ -84,6 +85,33 @@ class Work:
     def close(self) -> None:
         """Frees the KV."""
         self._handle.close()
+
+    def _tree(self, asked: Verify) -> Ruling:
+        terms, sampler, tokens = self._terms, self._sampler, asked.tokens
+        rows = self._handle.verify(asked.tip, tokens, asked.parents)
+        if terms.mode == _core.Mode.residual:
+            ruling = judge_residual(rows, asked.base, tokens, asked.weights, terms, sampler, self._shape)
+        else:
+            ruling = judge(rows, asked.base, tokens, asked.parents, terms, sampler, self._shape)
+        self._handle.keep(ruling.path)
+        return ruling
+
+    def _step(self, asked: Verify) -> Ruling:
+        """A plain step, with what the cloud has drafted itself. The target chooses by the coupled noise, in
+        residual mode too, where no token of the edge's is at stake.
+        """
+        drafted: list[int] = []
+        if self._continuation is not None:
+            # A node whose token would be the last, or lie past it, could not be accepted.
+            room = self._terms.end - asked.base - 1
+            drafted = self._continuation.draft(self._handle, asked.tip, asked.base, room)
+        parents = list(range(ROOT, len(drafted) + ROOT))
+        rows = self._handle.verify(asked.tip, drafted, parents)
+        ruling = judge(rows, asked.base, drafted, parents, self._terms, self._sampler, self._shape)
+        self._handle.keep(ruling.path)
+        if self._continuation is not None:
+            self._continuation.judged(drafted, len(ruling.path))
+        return replace(ruling, path=[], own=[drafted[node] for node in ruling.path], own_nodes=len(drafted))
 
     def _drawn(self, token: int) -> list[_core.TokenLogprob]:
         rejection, self._rejection = self._rejection, None

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from acespec_edge._core import SamplingRules
 from acespec_edge.vocabulary import Vocabulary
 
 Rows = npt.NDArray[np.float32]
@@ -70,6 +71,26 @@ class Verifier(Protocol):
 
     def open(self) -> Handle:
         """A handle with an empty context."""
+
+
+class Proposer(Protocol):
+    """Guesses how a text goes on from what the target's last forward left behind. One thread, the
+    scheduler's. A bad guess costs time, never a token.
+    """
+
+    @property
+    def longest(self) -> int:
+        """Tokens of one proposal at most."""
+
+    def propose(
+        self, handle: Handle, tip: int, position: int, rules: SamplingRules, count: int, least: float
+    ) -> list[int]:
+        """At most ``count`` tokens that may follow ``tip``, the first of them at absolute ``position``.
+
+        ``rules``: the request's; with their noise a guess is the target's choice more often. ``least``: a
+        token that is accepted with a lower probability than this, those before it included, may be left out
+        with all after it. The cost does not depend on the length of the context.
+        """
 
 
 def drawable(verifier: Verifier) -> int:

@@ -12,6 +12,7 @@ from acespec_edge.errors import EngineError, UsageError
 from acespec_edge.protocol import ROOT, depths
 from acespec_edge.vocabulary import Vocabulary
 from cloud_stub.verifiers.base import Rows
+from cloud_stub.verifiers.hidden_states import HiddenStates
 from cloud_stub.verifiers.kv_cache import TailCache
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
@@ -46,6 +47,16 @@ class TorchVerifier:
         self.device = str(model.device)
         self.dtype = str(model.dtype).removeprefix("torch.")
         self._layers = int(config.num_hidden_layers)
+        self._states: HiddenStates | None = None
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """From the next forward on handles keep the outputs of these layers (``TorchHandle.features``), in
+        place of those watched before. Raises UsageError for layers that the model does not have.
+        """
+        states = HiddenStates(self.model, layers)
+        if self._states is not None:
+            self._states.remove()
+        self._states = states
 
     def open(self) -> TorchHandle:
         """A handle with an empty context."""
@@ -68,8 +79,10 @@ class TorchVerifier:
         mask: torch.Tensor,
         cache: TailCache,
         rows: int,
-    ) -> Rows:
-        """Logits of the last ``rows`` tokens. ``mask``: bool [T, S], true where a token may look."""
+    ) -> tuple[Rows, torch.Tensor | None]:
+        """Logits of the last ``rows`` tokens, and of the same the outputs of the layers that are watched,
+        [layers, rows, hidden]. ``mask``: bool [T, S], true where a token may look.
+        """
         device = self.model.device
         output = self.model(
             input_ids=torch.tensor([list(tokens)], device=device),
@@ -80,16 +93,23 @@ class TorchVerifier:
             cache=cache,
         )
         logits: Rows = output.logits[0].float().cpu().numpy()
-        return np.ascontiguousarray(logits)
+        states = None if self._states is None else self._states.take(rows)[:, 0]
+        return np.ascontiguousarray(logits), states
 
 
 class TorchHandle:
-    """KV of one request in a ``TailCache``."""
+    """KV of one request in a ``TailCache``.
+
+    ``features``: outputs of the watched layers at the last committed token whose KV is held, [layers,
+    hidden]; None before there is one, between ``verify`` and ``keep``, and when no layer is watched.
+    """
 
     def __init__(self, verifier: TorchVerifier, cache: TailCache) -> None:
         self._verifier = verifier
         self._cache: TailCache | None = cache
         self._committed = 0
+        self.features: torch.Tensor | None = None
+        self._states: torch.Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -104,6 +124,7 @@ class TorchHandle:
         mask = torch.ones((count, start + count), dtype=torch.bool).tril(start)
         rows = self._forward(tokens, range(start, start + count), mask, 1)
         self._committed += count
+        self._settle(0)
         return rows
 
     def verify(self, tip: int, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
@@ -119,10 +140,16 @@ class TorchHandle:
         """See ``Handle.keep``."""
         self._open_cache().keep(self._committed, [0, *(1 + node for node in path)])
         self._committed += 1 + len(path)
+        self._settle(1 + path[-1] if path else 0)
 
     def close(self) -> None:
         """See ``Handle.close``."""
-        self._cache = None
+        self._cache = self._states = self.features = None
+
+    def _settle(self, row: int) -> None:
+        """Keeps the states of the row that is now the last committed one; a copy, so that the others go."""
+        states, self._states = self._states, None
+        self.features = None if states is None else states[:, row].clone()
 
     def _forward(
         self, tokens: Sequence[int], positions: Sequence[int], mask: torch.Tensor, rows: int
@@ -132,7 +159,9 @@ class TorchHandle:
             raise EngineError(
                 f"{cache.length} rows of KV for {self._committed} tokens: keep must follow verify"
             )
-        return self._verifier.forward(tokens, positions, mask, cache, rows)
+        self.features = None
+        logits, self._states = self._verifier.forward(tokens, positions, mask, cache, rows)
+        return logits
 
     def _open_cache(self) -> TailCache:
         if self._cache is None:

@@ -1,0 +1,90 @@
+"""The commands, one after the other, over a small model on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.python.small_models import save_random_model
+from tools.train_dlite.__main__ import main
+
+MODEL = {
+    "aux_layers": [0, 1, 2],
+    "layers": 1,
+    "heads": 2,
+    "head_dim": 16,
+    "intermediate": 32,
+    "rank": 8,
+    "draft_vocabulary": 64,
+    "block": 4,
+    "confidence": True,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_random_model("llama", tmp_path / "tiny")
+    config = {
+        "target": str(tmp_path / "tiny"),
+        "model": MODEL,
+        "generate": {"max_tokens": 12, "batch": 2},
+        "cache": {"max_length": 40, "history": 8},
+        "train": {"batch": 8, "anchors": 4, "epochs": [1, 1, 1], "history": 8, "warmup_steps": 1},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    rows = [{"id": f"p{n}", "kind": ["code", "chat"][n % 2], "prompt": "abcdef"[n:]} for n in range(5)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def run(folder: Path, name: str, *arguments: str) -> int:
+    common = ["--config", str(folder / "config.json"), "--device", "cpu", "--threads", "1"]
+    return main([name, *common, *arguments])
+
+
+def test_from_prompts_to_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts, texts = str(folder / "prompts.jsonl"), str(folder / "texts.jsonl")
+    cache, head = str(folder / "cache"), str(folder / "head")
+    assert run(folder, "generate", "--prompts", prompts, "--out", texts) == 0
+    assert run(folder, "cache", "--texts", texts, "--out", cache) == 0
+    assert run(folder, "train", "--cache", cache, "--out", head) == 0
+    said = capsys.readouterr().out
+    assert "5 texts" in said and "losses.png" in said
+    assert (folder / "head" / "losses.png").is_file()
+    assert run(folder, "eval", "--head", head, "--prompts", prompts, "--tokens", "10", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["target"], found["block"], found["without"], found["history"]) == ("tiny", 4, [], 0)
+    assert {kind: row["texts"] for kind, row in found["kinds"].items()} == {"code": 3, "chat": 2}
+    assert found["all"]["acceptance_length"] >= 1.0 and len(found["all"]["per_position"]) == 4
+    arguments = ["--prompts", prompts, "--tokens", "6", "--limit", "1", "--temperature", "1"]
+    assert run(folder, "eval", "--head", head, *arguments, "--without", "rnn", "--without", "depth") == 0
+    assert "accepted at each place" in capsys.readouterr().out
+    teacher = str(folder / "head" / "teacher")
+    assert run(folder, "eval", "--head", teacher, *arguments, "--history", "8") == 0
+
+
+def test_what_does_not_do_is_said_without_a_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = str(folder / "prompts.jsonl")
+    for arguments, words in (
+        (["cache", "--texts", "none.jsonl", "--out", "x"], "none.jsonl"),
+        (["train", "--cache", str(folder), "--out", "x"], "no cache as `cache` writes it"),
+        (["eval", "--head", str(folder / "tiny"), "--prompts", prompts], "speculators_model_type is None"),
+        (["eval", "--head", "x", "--prompts", prompts, "--tokens", "1"], "tokens is 1: give 2 or more"),
+        (["generate", "--prompts", prompts, "--out", "x", "--set", "model.block=0"], "block is 0"),
+        (["cache", "--texts", "x", "--out", "x", "--set", "model.aux_layers=[9]"], "0 to 2 are the target's"),
+    ):
+        assert run(folder, *arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error and "Traceback" not in error
