@@ -67,7 +67,7 @@ class Controller:
         nothing."""
         self._prompt = 1
         self._step: float | None = None
-        self._yield = 1.0
+        self._per_step = 1.0
         """Tokens of a plain step: more than one where the cloud drafts for itself."""
         self._read: float | None = None
         self._cloud_read = 0.0
@@ -120,7 +120,7 @@ class Controller:
             if step is not None:
                 self._step = step + (verdict.verify - step) / 8
             if verdict.tokens:
-                self._yield += (len(verdict.tokens) - self._yield) / 8
+                self._per_step += (len(verdict.tokens) - self._per_step) / 8
         else:
             self.verify.observe(verdict.nodes, verdict.verify)
             self._largest = max(self._largest, verdict.nodes)
@@ -181,7 +181,7 @@ class Controller:
     @property
     def alone(self) -> float:
         """Tokens a second of the target alone."""
-        return self._yield / max(_INSTANT, self.step + self._queue)
+        return self._per_step / max(_INSTANT, self.step + self._queue)
 
     @property
     def step(self) -> float:

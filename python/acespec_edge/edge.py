@@ -24,7 +24,7 @@ from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
 from acespec_edge.session import EdgeSession
-from acespec_edge.speculation import speculate
+from acespec_edge.speculation import MOST_NODES, speculate
 from acespec_edge.transport import Connector, connect, local_connector, read_token
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class EdgeRuntime:
         ):
             if value < least:
                 raise UsageError(f"{name} is {value}: it must be {least} or more")
-        longest = _core.Limits().max_nodes
+        longest = MOST_NODES
         if draft_length is not None and draft_length > longest:
             raise UsageError(f"draft_length is {draft_length}: a draft holds {longest} tokens at most")
         if not timeout > 0:

@@ -15,7 +15,7 @@ from acespec_edge.drafting import Drafter, Taken
 from acespec_edge.modes import FINISH, Commit, Run, follow, target_alone
 from acespec_edge.session_events import Committed
 
-_MOST: Final = 88
+MOST_NODES: Final = 88
 """Nodes of one draft at most, whatever they are worth: a message under 512 bytes for ids below 2**24, with
 residual mode's weights too."""
 
@@ -293,7 +293,7 @@ class _Speculation:
 
     def _room(self) -> int:
         """Nodes that the cloud still takes."""
-        most = min(_MOST, self._channel.welcome.max_nodes - self._channel.held)
+        most = min(MOST_NODES, self._channel.welcome.max_nodes - self._channel.held)
         return max(0, most if self._policy.nodes is None else min(most, self._policy.nodes))
 
     # Residual mode.
