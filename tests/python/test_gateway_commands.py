@@ -241,6 +241,12 @@ cli.main()
 """
 
 
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # A shell's background job starts with the signal ignored, and so would its children.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """The command in a terminal of its own. ``shown`` is all that was written so far."""
 
@@ -255,7 +261,7 @@ class Terminal:
             stderr=self._asked,
             env={**ENVIRONMENT, "TERM": "xterm", **environment},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_terminal,
         )
         os.close(slave)
         self.shown = ""

@@ -372,11 +372,11 @@ def test_a_very_fast_drafter_has_a_bounded_budget() -> None:
 
 @pytest.mark.parametrize("largest", [49_151, 151_935, 2**24 - 1])
 def test_the_largest_messages_stay_under_512_bytes(largest: int) -> None:
-    from acespec_edge.speculation import _MOST
+    from acespec_edge.speculation import MOST_NODES
 
     numbers = {"request": 65535, "round": 65535, "base": 2**20, "first_node": 2**20}
-    tokens = [largest - place for place in range(_MOST)]
-    tree = _core.Draft(tokens=tokens, parent_offsets=[255] * _MOST, free_run=True, **numbers)
-    chain = _core.Draft(tokens=tokens, q=[65535] * _MOST, resampled=largest, **numbers)
+    tokens = [largest - place for place in range(MOST_NODES)]
+    tree = _core.Draft(tokens=tokens, parent_offsets=[255] * MOST_NODES, free_run=True, **numbers)
+    chain = _core.Draft(tokens=tokens, q=[65535] * MOST_NODES, resampled=largest, **numbers)
     assert len(_core.encode(tree)) < 512
     assert len(_core.encode(chain)) < 512
