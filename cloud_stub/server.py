@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from acespec_edge.errors import UsageError
+from acespec_edge.listening import address_of, is_loopback, listen
 from cloud_stub.app import build_app
 from cloud_stub.service import Service
 
@@ -50,23 +50,9 @@ class Listener:
         self._check_certificate()
 
     def bind(self) -> socket.socket:
-        """A listening socket. Raises UsageError when the address cannot be had.
-
-        What it accepts inherits TCP_NODELAY, which asyncio sets by itself only where a socket's protocol is
-        given as TCP, and a limit on how long sent bytes may stay unacknowledged or a peer's window shut:
-        without that, closing a connection to an edge that does not read would never end.
-        """
-        try:
-            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            listening = socket.create_server((self.host, self.port), family=family)
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
-            ) from error
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-        return listening
+        """A listening socket, which gives an edge up as soon as its pings do. Raises UsageError when the
+        address cannot be had."""
+        return listen(self.host, self.port, unacknowledged_ms=_UNACKNOWLEDGED_MS)
 
     def _check_certificate(self) -> None:
         if self.tls_cert is None:
@@ -121,16 +107,5 @@ class CloudServer(uvicorn.Server):
         """Starts to accept, then reports the address."""
         await super().startup(sockets)
         if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
             scheme = "ws" if self._listener.tls_cert is None else "wss"
-            self._on_ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/v1/spec")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+            self._on_ready(f"{scheme}://{address_of(self.servers[0].sockets[0])}/v1/spec")

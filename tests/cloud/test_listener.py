@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import serialization
 
 from acespec_edge import _core, transport
 from acespec_edge.errors import LinkError, UsageError
-from cloud_stub.server import CloudServer, Listener, is_loopback
+from acespec_edge.listening import is_loopback
+from cloud_stub.server import CloudServer, Listener
 from tests.cloud.live import LOCAL, LOGITS, PROMPT, TIMEOUT, Edge, running
 from tests.cloud.rig import plain_greedy
 

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from acespec_edge.errors import UsageError
 from acespec_edge.gateway.errors import ApiError
-from acespec_edge.gateway.listening import is_loopback
 from acespec_edge.gateway.sse import error_answer
+from acespec_edge.listening import is_loopback
 
 MAX_KEYS: Final = 1000
 

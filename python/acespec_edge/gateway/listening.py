@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from dataclasses import dataclass
 from typing import Final
 
 from acespec_edge.errors import UsageError
+from acespec_edge.listening import is_loopback, listen
 
 _UNACKNOWLEDGED_MS: Final = 30_000
 
@@ -31,28 +31,6 @@ class Listener:
             )
 
     def bind(self) -> socket.socket:
-        """A listening socket. Raises UsageError when the address cannot be had.
-
-        What it accepts sends events at once, and gives a client up that takes none for 30 s.
-        """
-        try:
-            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            listening = socket.create_server((self.host, self.port), family=family)
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
-            ) from error
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-        return listening
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        """A listening socket, which gives a client up that takes no event for 30 s. Raises UsageError when
+        the address cannot be had."""
+        return listen(self.host, self.port, unacknowledged_ms=_UNACKNOWLEDGED_MS)

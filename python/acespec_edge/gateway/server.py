@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from acespec_edge.gateway.app import build_app
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
+from acespec_edge.listening import address_of
 
 _SHUTDOWN_TIMEOUT: Final = 5
 _MAX_CONNECTIONS: Final = 128
@@ -67,8 +68,7 @@ class GatewayServer(uvicorn.Server):
         """Starts to accept, then reports the address."""
         await super().startup(sockets)
         if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1")
+            self._on_ready(f"http://{address_of(self.servers[0].sockets[0])}/v1")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what runs first: uvicorn waits for the answers."""
