@@ -8,11 +8,21 @@ import select
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from acespec_edge.commands.options import (
+    Authority,
+    BundleFolder,
+    CloudAddress,
+    Context,
+    ModeName,
+    PolicyName,
+    TargetSource,
+    Threads,
+    TokenFile,
+)
 from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
@@ -33,16 +43,10 @@ _PASTE_GAP: Final = 0.02
 
 
 def chat(
-    bundle: Annotated[Path, typer.Option(metavar="DIR", help="The draft bundle.")],
-    cloud: Annotated[
-        str | None, typer.Option(metavar="URL", help="ws(s):// address of the verifier, or local.")
-    ] = None,
-    mode: Annotated[
-        str, typer.Option(help="auto speculates, cloud is the target alone, edge the drafter alone.")
-    ] = "auto",
-    target: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="The target model, for --cloud local.")
-    ] = None,
+    bundle: BundleFolder,
+    cloud: CloudAddress = None,
+    mode: ModeName = "auto",
+    target: TargetSource = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens of an answer at most.")] = 1024,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -50,17 +54,11 @@ def chat(
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same answers; drawn when not given.")
     ] = None,
-    context: Annotated[int, typer.Option(help="Tokens that the drafter holds.")] = 2048,
-    policy: Annotated[
-        str, typer.Option(help="What speculation may do: auto takes whatever is faster by its estimates.")
-    ] = "auto",
-    threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Holds the bearer token; else ACESPEC_TOKEN does.")
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file of a private certificate authority.")
-    ] = None,
+    context: Context = 2048,
+    policy: PolicyName = "auto",
+    threads: Threads = 1,
+    token_file: TokenFile = None,
+    ca: Authority = None,
 ) -> None:
     """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends; commands are /reset, /system, /stats, /quit.
     Through a pipe, every line is a message."""

@@ -10,6 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from acespec_edge.commands.options import (
+    Authority,
+    BundleFolder,
+    CacheMb,
+    CloudAddress,
+    ModeName,
+    PolicyName,
+    TargetSource,
+    Threads,
+    TokenFile,
+)
 from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
@@ -24,16 +35,10 @@ def generate(
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", help="The prompt; - reads it from standard input.")
     ],
-    bundle: Annotated[Path, typer.Option(metavar="DIR", help="The draft bundle.")],
-    cloud: Annotated[
-        str | None, typer.Option(metavar="URL", help="ws(s):// address of the verifier, or local.")
-    ] = None,
-    mode: Annotated[
-        str, typer.Option(help="auto speculates, cloud is the target alone, edge the drafter alone.")
-    ] = "auto",
-    target: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="The target model, for --cloud local.")
-    ] = None,
+    bundle: BundleFolder,
+    cloud: CloudAddress = None,
+    mode: ModeName = "auto",
+    target: TargetSource = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens generated at most.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
@@ -77,21 +82,15 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the text before it; may be repeated.")
     ] = None,
-    policy: Annotated[
-        str, typer.Option(help="What speculation may do: auto takes whatever is faster by its estimates.")
-    ] = "auto",
+    policy: PolicyName = "auto",
     draft_length: Annotated[
         int | None, typer.Option(help="Send chains of that length, instead of what auto finds best.")
     ] = None,
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
-    cache_mb: Annotated[int, typer.Option(help="MiB of keys and values for branches.")] = 32,
-    threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Holds the bearer token; else ACESPEC_TOKEN does.")
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file of a private certificate authority.")
-    ] = None,
+    cache_mb: CacheMb = 32,
+    threads: Threads = 1,
+    token_file: TokenFile = None,
+    ca: Authority = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Show figures on standard error.")] = False,

@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from acespec_edge.commands.options import (
+    Authority,
+    BundleFolder,
+    CacheMb,
+    CloudAddress,
+    Context,
+    PolicyName,
+    TargetSource,
+    Threads,
+    TokenFile,
+)
 from acespec_edge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,16 +25,12 @@ if TYPE_CHECKING:
 
 
 def serve(
-    bundle: Annotated[Path, typer.Option(metavar="DIR", help="The draft bundle.")],
-    cloud: Annotated[
-        str | None, typer.Option(metavar="URL", help="ws(s):// address of the verifier, or local.")
-    ] = None,
+    bundle: BundleFolder,
+    cloud: CloudAddress = None,
     mode: Annotated[
         str, typer.Option(help="Of requests that say none: auto speculates, cloud and edge are one alone.")
     ] = "auto",
-    target: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="The target model, for --cloud local.")
-    ] = None,
+    target: TargetSource = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     api_key_file: Annotated[
@@ -34,19 +41,12 @@ def serve(
         str | None, typer.Option(metavar="NAME", help="What clients call the model [default: the bundle's]")
     ] = None,
     max_requests: Annotated[int, typer.Option(min=1, help="Requests running and waiting at a time.")] = 32,
-    context: Annotated[int, typer.Option(help="Tokens that the drafter holds.")] = 2048,
-    cache_mb: Annotated[int, typer.Option(help="MiB of keys and values for branches.")] = 32,
-    policy: Annotated[
-        str, typer.Option(help="What speculation may do: auto takes whatever is faster by its estimates.")
-    ] = "auto",
-    threads: Annotated[int, typer.Option(help="Threads of the drafter.")] = 1,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Holds the cloud's bearer token; else ACESPEC_TOKEN does."),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file of a private certificate authority.")
-    ] = None,
+    context: Context = 2048,
+    cache_mb: CacheMb = 32,
+    policy: PolicyName = "auto",
+    threads: Threads = 1,
+    token_file: TokenFile = None,
+    ca: Authority = None,
 ) -> None:
     """Serve OpenAI's API on this device until interrupted: any client of it can use the pair of models."""
     try:

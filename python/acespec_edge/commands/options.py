@@ -1,0 +1,36 @@
+"""Options that several commands have: a bundle, a cloud, and how the two work together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BundleFolder = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The draft bundle.")]
+CloudAddress = Annotated[
+    str | None, typer.Option("--cloud", metavar="URL", help="ws(s):// address of the verifier, or local.")
+]
+ModeName = Annotated[
+    str, typer.Option("--mode", help="auto speculates, cloud is the target alone, edge the drafter alone.")
+]
+TargetSource = Annotated[
+    str | None, typer.Option("--target", metavar="SOURCE", help="The target model, for --cloud local.")
+]
+PolicyName = Annotated[
+    str,
+    typer.Option("--policy", help="What speculation may do: auto takes whatever is faster by its estimates."),
+]
+Threads = Annotated[int, typer.Option("--threads", help="Threads of the drafter.")]
+CacheMb = Annotated[int, typer.Option("--cache-mb", help="MiB of keys and values for branches.")]
+Context = Annotated[int, typer.Option("--context", help="Tokens that the drafter holds.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="Holds the cloud's bearer token; else ACESPEC_TOKEN does."
+    ),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="PEM file of a private certificate authority."),
+]
