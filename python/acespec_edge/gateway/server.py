@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from acespec_edge.gateway.app import build_app
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
+from acespec_edge.http_connection import MAX_HEAD, HttpConnection
 from acespec_edge.listening import address_of
 
 _SHUTDOWN_TIMEOUT: Final = 5
 _MAX_CONNECTIONS: Final = 128
 """Each may hold a body of the largest size."""
-_MAX_HEAD: Final = 64 << 10
-"""Bytes of a request's line and headers."""
-
-_HEAD_TIMEOUT: Final = 30.0
-"""Seconds for them to arrive: from the connection's begin, or from the answer before."""
 
 
 class GatewayServer(uvicorn.Server):
@@ -45,9 +39,9 @@ class GatewayServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 build_app(gateway, keys),
-                http=_Connection,
+                http=HttpConnection,
                 ws="none",
-                h11_max_incomplete_event_size=_MAX_HEAD,
+                h11_max_incomplete_event_size=MAX_HEAD,
                 limit_concurrency=_MAX_CONNECTIONS,
                 timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
                 log_level="warning",
@@ -74,24 +68,3 @@ class GatewayServer(uvicorn.Server):
         """Ends what runs first: uvicorn waits for the answers."""
         self._gateway.stop()
         await super().shutdown(sockets)
-
-
-class _Connection(H11Protocol):
-    """uvicorn's connection, which is given up when the head of a request takes too long."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._expect_head()
-
-    def _expect_head(self) -> None:
-        answered = self.cycle
-        self.loop.call_later(_HEAD_TIMEOUT, self._give_up, answered)
-
-    def _give_up(self, answered: object) -> None:
-        # Another cycle than the one that was answered is a request whose head has come.
-        if self.cycle is answered and not self.transport.is_closing():
-            self.transport.close()
