@@ -11,7 +11,9 @@ from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
     CacheMb,
-    CloudAddress,
+    ClientCert,
+    ClientKey,
+    CloudAddresses,
     Context,
     PolicyName,
     TargetSource,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 def serve(
     bundle: BundleFolder,
-    cloud: CloudAddress = None,
+    cloud: CloudAddresses = None,
     mode: Annotated[
         str, typer.Option(help="Of requests that say none: auto speculates, cloud and edge are one alone.")
     ] = "auto",
@@ -47,6 +49,8 @@ def serve(
     threads: Threads = 1,
     token_file: TokenFile = None,
     ca: Authority = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Serve OpenAI's API on this device until interrupted: any client of it can use the pair of models."""
     try:
@@ -71,6 +75,8 @@ def serve(
             target=target,
             token_file=token_file,
             ca=ca,
+            client_cert=client_cert,
+            client_key=client_key,
             mode=cast("Mode", mode),
             policy=policy,
             threads=threads,
