@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from acespec_edge import _core
+from acespec_edge import _core, transport
+from acespec_edge.errors import LinkError
 from acespec_edge.keyring import Key, Keyring, digest
 from cloud_stub.clients import Client as Bearer
 from cloud_stub.server import Listener
@@ -154,3 +156,18 @@ def test_tokens_come_in_by_the_socket() -> None:
             fault = second.hear()
             assert fault.code == FaultCode.busy and fault.retry_after_ms > 0
             second.expect_end()
+
+
+def test_no_log_of_either_side_shows_the_token(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(Listener(port=0, keys=Keyring.of("s3cret"))) as (_, address):
+        for name in ("acespec.link", "uvicorn.error"):
+            caplog.set_level(logging.DEBUG, name)
+        monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+        transport.connect(address, token="s3cret").close()
+        with pytest.raises(LinkError, match="401") as refused:
+            transport.connect(address, token="s3cret2")
+    said = caplog.text.lower()
+    assert said.count("> authorization: [not shown]") == 2 and said.count("< authorization: [not shown]") == 2
+    assert "s3cret" not in said and "s3cret" not in str(refused.value)

@@ -37,8 +37,15 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="API keys of clients, one a line; without it, none are asked for."),
+        typer.Option(
+            metavar="FILE",
+            help="API keys of clients, one a line: KEY [name=NAME] [LIMIT=N]...; without it none is asked.",
+        ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM file of the gateway's certificate chain.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file of its key.")] = None,
     model_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What clients call the model [default: the bundle's]")
     ] = None,
@@ -64,9 +71,9 @@ def serve(
 
     if model_name is not None and not model_name.strip():
         raise UsageError("model_name is empty: give a name, or leave it out for the bundle's")
-    keys = [] if api_key_file is None else read_keys(api_key_file)
+    keys = None if api_key_file is None else read_keys(api_key_file)
     # Before anything is loaded, so that what is wrong is said at once.
-    listener = Listener(host, port, guarded=bool(keys))
+    listener = Listener(host, port, keys is not None, tls_cert, tls_key)
     with (
         listener.bind() as listening,
         EdgeRuntime(
@@ -88,7 +95,10 @@ def serve(
         _say("model", f"{gateway.name}, mode {mode}")
         if (welcome := edge.welcome) is not None:
             _say("cloud", f"{welcome.target or 'a target'}, {welcome.max_context:,} tokens of context")
-        _say("access", f"with one of {len(keys)} API keys" if keys else "this machine only, no API key")
+        _say(
+            "access",
+            f"with one of {len(keys)} API keys" if keys is not None else "this machine only, no API key",
+        )
         server = GatewayServer(
             gateway, listener, keys, on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it")
         )

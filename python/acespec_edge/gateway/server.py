@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import uvicorn
@@ -13,7 +13,9 @@ from acespec_edge.gateway.app import build_app
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
 from acespec_edge.http_connection import MAX_HEAD, HttpConnection
+from acespec_edge.keyring import Keyring
 from acespec_edge.listening import address_of
+from acespec_edge.redaction import discreet
 
 _SHUTDOWN_TIMEOUT: Final = 5
 _MAX_CONNECTIONS: Final = 128
@@ -28,7 +30,7 @@ class GatewayServer(uvicorn.Server):
         self,
         gateway: Gateway,
         listener: Listener,
-        keys: Sequence[str] = (),
+        keys: Keyring | None = None,
         *,
         on_ready: Callable[[str], None] = lambda address: None,
     ) -> None:
@@ -36,19 +38,21 @@ class GatewayServer(uvicorn.Server):
         self._gateway = gateway
         self._listener = listener
         self._on_ready = on_ready
-        super().__init__(
-            uvicorn.Config(
-                build_app(gateway, keys),
-                http=HttpConnection,
-                ws="none",
-                h11_max_incomplete_event_size=MAX_HEAD,
-                limit_concurrency=_MAX_CONNECTIONS,
-                timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-            )
+        discreet("uvicorn.error")
+        config = uvicorn.Config(
+            build_app(gateway, keys),
+            http=HttpConnection,
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
         )
+        config.load()
+        config.ssl = listener.tls()
+        super().__init__(config)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set.
@@ -62,7 +66,8 @@ class GatewayServer(uvicorn.Server):
         """Starts to accept, then reports the address."""
         await super().startup(sockets)
         if self.started:
-            self._on_ready(f"http://{address_of(self.servers[0].sockets[0])}/v1")
+            scheme = "http" if self._listener.tls_cert is None else "https"
+            self._on_ready(f"{scheme}://{address_of(self.servers[0].sockets[0])}/v1")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what runs first: uvicorn waits for the answers."""
