@@ -34,6 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["--emulate-verify-ms", "fast"], "emulate_verify_ms is 'fast'"),
         (["--token-file", "no-such-file"], "no-such-file"),
         (["--tls-cert", "cert.pem"], "--tls-key"),
+        (["--tls-client-ca", "ca.pem"], "tls_client_ca is 'ca.pem'"),
         (["--device", "tpu"], "device is 'tpu'"),
         (["--dtype", "int3"], "dtype is 'int3'"),
         (["--threads", "0"], "threads is 0"),
@@ -55,6 +56,23 @@ def test_the_port_is_had_before_the_model_is_loaded(
         assert run(monkeypatch, "serve", "--model", "nothing", "--port", port) == 2
     said = capsys.readouterr()
     assert f"cannot listen on 127.0.0.1:{port}" in said.err and "loading" not in said.out
+
+
+def test_where_tokens_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("one name=kitchen sessions=2 nodes_per_second=400 context=4096\ntwo\n")
+    monkeypatch.setenv("ACESPEC_TOKEN", "of-the-environment")
+    keys = cli.read_keys(file)
+    assert keys is not None and len(keys) == 2
+    one = keys.find("Bearer one")
+    assert one is not None and one.limits == {"sessions": 2, "nodes_per_second": 400, "context": 4096}
+    keys = cli.read_keys(None)
+    assert keys is not None and keys.find("Bearer of-the-environment") is not None
+    monkeypatch.delenv("ACESPEC_TOKEN")
+    assert cli.read_keys(None) is None
+    file.write_text("one requests=2\n")
+    with pytest.raises(UsageError, match=r"token_file .*line 1.*context=NUMBER, nodes_per_second=NUMBER"):
+        cli.read_keys(file)
 
 
 def test_pacing_is_read() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import subprocess
 import threading
 import warnings
 from collections.abc import Iterator
@@ -152,3 +153,17 @@ def test_wrong_files_are_named(pki: Pki, own: Pair, tmp_path: Path) -> None:
     for name in ("ca", "client_cert", "client_key"):
         with pytest.raises(UsageError, match=f"{name} is .*not encrypted"):
             transport.connect("ws://127.0.0.1:1/v1/spec", **{name: own.cert})
+
+
+def test_the_documented_commands_make_what_is_needed(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    commands = [line for line in text.splitlines() if line.startswith("openssl req")]
+    assert len(commands) == 3
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, capture_output=True, cwd=tmp_path)
+    files = {name: tmp_path / name for name in ("ca.pem", "device.pem", "device.key")}
+    with cloud(Pair(tmp_path / "cloud.pem", tmp_path / "cloud.key"), files["ca.pem"]) as url:
+        transport.connect(
+            url, ca=files["ca.pem"], client_cert=files["device.pem"], client_key=files["device.key"]
+        ).close()
+        refused(url, "give --client-cert", ca=files["ca.pem"])

@@ -80,9 +80,11 @@ def native_drafter(
     return _core.Drafter(engine, _core.DrafterOptions(context=context, max_nodes=64))
 
 
-def make_service(bundle: Bundle, *, max_context: int = 512, verify_ms: float = 0.0) -> Service:
+def make_service(
+    bundle: Bundle, *, max_context: int = 512, verify_ms: float = 0.0, **options: Any
+) -> Service:
     verifier = ScriptedVerifier(TARGET.logits, bundle.vocabulary_table, max_context=max_context)
-    return Service(verifier, ServiceOptions(pacing=Pacing(base_ms=verify_ms)))
+    return Service(verifier, ServiceOptions(pacing=Pacing(base_ms=verify_ms), **options))
 
 
 def local_runtime(

@@ -1,0 +1,82 @@
+"""One edge and two clouds of one target: whichever serves, the text is the target's."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acespec_edge.bundle import Bundle
+from acespec_edge.edge import EdgeRuntime
+from acespec_edge.errors import LinkError
+from tests.integration.test_edge_cloud import CONTEXT, PROMPT, native_drafter, plainly, served
+from tests.python.fakes import make_bundle, no_thread_left
+
+COUNT = 24
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    with no_thread_left():
+        yield
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "bundle", eos_ids=())
+
+
+def url(port: int) -> str:
+    return f"ws://127.0.0.1:{port}/v1/spec"
+
+
+def edge_to(bundle: Bundle, *ports: int, **options: Any) -> EdgeRuntime:
+    return EdgeRuntime(
+        bundle, [url(port) for port in ports], drafter=native_drafter(), context=CONTEXT, **options
+    )
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def test_requests_go_on_where_a_cloud_is(bundle: Bundle) -> None:
+    expected = plainly(PROMPT, COUNT)
+    with contextlib.ExitStack() as second, contextlib.ExitStack() as first:
+        ports = first.enter_context(served(bundle)), second.enter_context(served(bundle))
+        with edge_to(bundle, *ports) as edge:
+            assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == expected
+            first.close()
+            assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == expected
+            second.close()
+            with pytest.raises(LinkError, match="none of 2 clouds serves"):
+                edge.generate(PROMPT, max_tokens=COUNT)
+
+
+def test_a_cloud_that_is_not_there_is_passed_over(bundle: Bundle) -> None:
+    with served(bundle) as port, edge_to(bundle, closed_port(), port) as edge:
+        assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly(PROMPT, COUNT)
+
+
+def test_a_full_cloud_is_passed_over(bundle: Bundle) -> None:
+    with (
+        served(bundle, max_sessions=1) as full,
+        served(bundle) as free,
+        edge_to(bundle, full) as holder,
+        edge_to(bundle, full, free) as edge,
+    ):
+        assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly(PROMPT, COUNT)
+        assert holder.generate(PROMPT, max_tokens=COUNT).token_ids == plainly(PROMPT, COUNT)
+
+
+def test_when_no_cloud_is_there_each_is_named(bundle: Bundle) -> None:
+    first, second = closed_port(), closed_port()
+    with pytest.raises(LinkError) as caught:
+        edge_to(bundle, first, second)
+    for port in (first, second):
+        assert f"{url(port)}: cannot reach the cloud" in str(caught.value)
