@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from acespec_edge.errors import UsageError
+from acespec_edge.transport import parse_address
 
 MAX_ENDPOINTS: Final = 16
 
@@ -51,6 +52,7 @@ class Endpoint:
         """``URL`` or ``URL#NAME=VALUE,...``: what the names do not say is as in ``common``. A fragment, which
         no WebSocket address may have (RFC 6455, section 3), is never sent. Raises UsageError."""
         url, _, fragment = text.partition("#")
+        parse_address(url)
         own: dict[str, Any] = {}
         for part in fragment.split(",") if fragment else ():
             name, _, value = part.partition("=")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ from acespec_edge.transport import Connector, Link, Received, connect, local_con
 _CONNECT_TIMEOUT: Final = 10.0
 _SHORT_TIMEOUT: Final = 5.0
 """Seconds for connecting where there is another endpoint to turn to."""
+
+_log: Final = logging.getLogger("acespec.routing")
 
 Opener = Callable[[Endpoint], Link]
 """Opens a link to one endpoint. Raises LinkError."""
@@ -99,7 +102,9 @@ class RoutedLink:
                     None,
                 )
                 return None
-            self._endpoints.measured(self._index, received.at - self._began, received.at)
+            seconds = received.at - self._began
+            self._endpoints.measured(self._index, seconds, received.at)
+            _log.info("%s serves: Welcome after %.0f ms", self._url, 1e3 * seconds)
         # Of anything else the session knows that it is out of place.
         self._welcomed = True
         self._sent.clear()
@@ -137,12 +142,17 @@ class RoutedLink:
         raise LinkError(said, retry_after=min(self._waits, default=None))
 
     def _note(self, reason: str, error: LinkError | None) -> None:
-        self._reasons.append(f"{self._endpoints.endpoints[self._index].url}: {reason}")
+        self._reasons.append(f"{self._url}: {reason}")
+        _log.info("%s does not serve: %s", self._url, reason)
         wait = None if error is None else error.retry_after
         if wait is not None:
             self._waits.append(wait)
         self._repeatable |= error is not None
         self._fail(wait)
+
+    @property
+    def _url(self) -> str:
+        return self._endpoints.endpoints[self._index].url
 
     def _fail(self, least: float | None = None) -> None:
         if not self._failed:

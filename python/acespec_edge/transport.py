@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.redaction import discreet
@@ -151,7 +151,7 @@ def connect(
     from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
     from websockets.sync.client import connect as open_websocket
 
-    parts = _parse(url)
+    parts = parse_address(url)
     where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     options: dict[str, Any] = {}
     if parts.scheme == "wss":
@@ -219,13 +219,19 @@ def read_token(path: Path | None) -> str | None:
     return token
 
 
-def _parse(url: str) -> Any:
+def parse_address(url: str) -> SplitResult:
+    """The parts of a cloud's address. Raises UsageError for what is none, and for one that bears a name or a
+    password: command lines and messages show addresses."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna")
         valid = parts.scheme in ("ws", "wss") and bool(host) and (parts.port is None or parts.port > 0)
     except ValueError:  # a UnicodeError, for a host name, is one
         valid = False
+    if "@" in url:
+        raise UsageError(
+            "cloud is an address with a name or a password before an @: it may hold none, a token file does"
+        )
     if not valid:
         raise UsageError(
             f"cloud is {url!r}: an address like wss://llm.example.com/v1/spec, or 'local', is right"

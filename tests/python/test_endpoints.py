@@ -137,6 +137,14 @@ def test_what_is_wrong_with_an_address(fragment: str, words: str) -> None:
         Endpoint.parse(f"{A}#{fragment}", COMMON)
 
 
+@pytest.mark.parametrize("address", ["llm.example.com", "https://a/", "wss://me:s3cret@a/", "local", ""])
+def test_addresses_are_checked_before_they_are_needed(address: str) -> None:
+    for text in (address, f"{address}#cost=x"):
+        with pytest.raises(UsageError, match="cloud is") as caught:
+            Endpoint.parse(text, COMMON)
+        assert "s3cret" not in str(caught.value)
+
+
 def test_how_many_there_may_be() -> None:
     with pytest.raises(UsageError, match="cloud has 0 addresses: 1 to 16"):
         Endpoints([])

@@ -183,6 +183,13 @@ def test_bad_addresses(url: str) -> None:
         connect(url)
 
 
+def test_an_address_with_a_password_is_not_even_shown() -> None:
+    for url in ("wss://me:s3cret@llm.example.com/v1/spec", "wss://s3cret@x/", "wss://a..b:s3cret@/"):
+        with pytest.raises(UsageError, match="may hold none, a token file does") as caught:
+            connect(url)
+        assert "s3cret" not in str(caught.value)
+
+
 def test_without_the_cloud_package_local_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acespec_edge.transport.entry_points", lambda **selection: ())
     with pytest.raises(UsageError, match="pip install"):
