@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,9 @@ class RoutedLink:
         self._welcomed = False
         self._failed = False
         self._repeatable = False
+        self._closed = False
+        self._changing = threading.Lock()
+        """Guards ``_closed`` and ``_link``: what close() does not find is not kept."""
         self.bytes_up = 0
         self.bytes_down = 0
         self._turn()
@@ -74,9 +78,12 @@ class RoutedLink:
         return received
 
     def close(self) -> None:
+        with self._changing:
+            self._closed = True
+            link = self._link
         if not self._welcomed:
             self._fail()
-        self._link.close()
+        link.close()
 
     def _greeting(self, timeout: float) -> Received | None:
         """The first message of an endpoint, unless that makes it turn to the next."""
@@ -117,7 +124,7 @@ class RoutedLink:
         self._turn()
 
     def _turn(self) -> None:
-        while self._left:
+        while self._left and not self._closed:
             self._index = self._left.popleft()
             self._failed = False
             self._began = self._clock()
@@ -127,7 +134,13 @@ class RoutedLink:
             except LinkError as error:
                 self._note(str(error), error)
                 continue
-            self._link = link
+            with self._changing:
+                closed = self._closed
+                if not closed:
+                    self._link = link
+            if closed:
+                link.close()
+                break
             try:
                 for frame in self._sent:
                     link.send(frame)
@@ -136,6 +149,8 @@ class RoutedLink:
                 link.close()
                 continue
             return
+        if self._closed:
+            raise LinkError("the link is closed")
         said = f"none of {len(self._reasons)} clouds serves: {'; '.join(self._reasons)}"
         if not self._repeatable:
             raise UsageError(said)

@@ -170,6 +170,23 @@ def test_one_that_never_answers_is_not_asked_first_again() -> None:
     assert welcomed(clouds.connector()) and clouds.opened == [1]
 
 
+def test_closing_it_while_it_turns_leaves_nothing_open() -> None:
+    clouds = Clouds(serves(vanish_after=0), serves(), serves())
+    link = clouds.connector()
+    link.send(HELLO)
+    opened = clouds.behind[1]
+
+    def closed_meanwhile() -> FakeCloud:
+        link.close()
+        assert callable(opened)
+        return opened()
+
+    clouds.behind[1] = closed_meanwhile
+    with pytest.raises(LinkError, match="the link is closed"):
+        link.receive(0.0)
+    assert clouds.opened == [0, 1] and all(cloud.closed for cloud in clouds.links)
+
+
 def named(target: str) -> Callable[[], FakeCloud]:
     def renamed(message: Any) -> Any:
         return _core.Welcome(vocabulary=64, max_context=4096, max_nodes=64, target=target)
