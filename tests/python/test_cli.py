@@ -55,6 +55,20 @@ def generate(*more: str) -> list[str]:
     return ["generate", "--bundle", "BUNDLE", "--cloud", "FAKE", *more, "hi"]
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--cloud", "wss://a/#cost=0", "--cloud", "wss://b/"], "cost is 0 for wss://a/"),
+        (["--cloud", "wss://a/", "--cloud", "wss://a/"], "cloud names wss://a/ twice"),
+        (["--cloud", "local", "--cloud", "wss://a/"], "'local' and other addresses"),
+        (["--cloud", "wss://127.0.0.1:1/", "--client-cert", "a.pem"], "give --client-cert and --client-key"),
+    ],
+)
+def test_how_to_name_clouds(run: Run, more: list[str], words: str) -> None:
+    status, _, err = run(["generate", "hi", "--bundle", "BUNDLE", *more])
+    assert status == 2 and words in err
+
+
 def test_text_goes_to_standard_output_and_nothing_else(run: Run) -> None:
     assert run(generate("--max-tokens", "18")) == (0, "hello there, edge.\n", "")
 
