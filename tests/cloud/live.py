@@ -21,6 +21,7 @@ from tests.cloud.rig import hashed_logits, plain_greedy, tiny_vocabulary
 
 LOGITS = hashed_logits(16)
 PROMPT = [1, 2, 3]
+_OWN = [7, 7, 7]
 TIMEOUT = 10.0
 LOCAL = Listener(port=0)
 
@@ -86,3 +87,30 @@ def serves(address: str, service: Service) -> None:
     with Edge(address, service).greet() as edge:
         edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=1))
         assert edge.hear().tokens == plain_greedy(LOGITS, PROMPT, 1)
+
+
+class Honest:
+    """A session that is open while others misbehave; its text is checked at the end."""
+
+    def __init__(self, address: str, service: Service) -> None:
+        self._edge = Edge(address, service).greet()
+        self._edge.say(_core.Open(request=1, prompt=_OWN, max_tokens=1000))
+        self._text: list[int] = list(self._edge.hear().tokens)
+        self._round = 0
+
+    def goes_on(self) -> None:
+        """Asserts that it gets the next tokens of its own text."""
+        expected = plain_greedy(LOGITS, _OWN, len(self._text) + 3)
+        self._round += 1
+        base = len(_OWN) + len(self._text)
+        first = 4 * self._round
+        draft = _core.Draft(
+            request=1, round=self._round, base=base, first_node=first, tokens=expected[len(self._text) :][:2]
+        )
+        self._edge.say(draft)
+        verdict = self._edge.hear()
+        assert verdict.accepted_node == first + 1 and verdict.tokens == expected[-1:]
+        self._text = expected
+
+    def close(self) -> None:
+        self._edge.close()

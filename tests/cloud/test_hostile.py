@@ -7,51 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from acespec_edge import _core
 from cloud_stub.service import Service
-from tests.clock import LIMIT, wait_until
+from tests.clock import wait_until
 from tests.cloud.bare import CONTINUATION, PING, UPGRADE, Bare, frame
-from tests.cloud.live import LOGITS, PROMPT, TIMEOUT, Edge, running, serves
+from tests.cloud.live import LOGITS, PROMPT, Edge, Honest, running, serves
 from tests.cloud.rig import plain_greedy
 
 FaultCode = _core.FaultCode
 WIDE = _core.Limits(max_bytes=1 << 24, max_nodes=1 << 16)
 """For messages that keep no limit of the server's."""
-
-VICTIM = [7, 7, 7]
-
-
-class Honest:
-    """A session that is open while others misbehave; its text is checked at the end."""
-
-    def __init__(self, address: str, service: Service) -> None:
-        self._edge = Edge(address, service).greet()
-        self._edge.say(_core.Open(request=1, prompt=VICTIM, max_tokens=1000))
-        self._text: list[int] = list(self._edge.hear().tokens)
-        self._round = 0
-
-    def goes_on(self) -> None:
-        """Asserts that it gets the next tokens of its own text."""
-        expected = plain_greedy(LOGITS, VICTIM, len(self._text) + 3)
-        self._round += 1
-        base = len(VICTIM) + len(self._text)
-        first = 4 * self._round
-        draft = _core.Draft(
-            request=1, round=self._round, base=base, first_node=first, tokens=expected[len(self._text) :][:2]
-        )
-        self._edge.say(draft)
-        verdict = self._edge.hear()
-        assert verdict.accepted_node == first + 1 and verdict.tokens == expected[-1:]
-        self._text = expected
-
-    def close(self) -> None:
-        self._edge.close()
 
 
 @pytest.fixture(scope="module")
@@ -287,69 +257,3 @@ def test_heads_that_are_no_upgrade(unharmed: tuple[Service, str], head: bytes) -
         with contextlib.suppress(ConnectionError):
             answer = bare.socket.recv(65536)
             assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer[:80]
-
-
-def dribble(bare: Bare, data: bytes, again: bytes, over: Callable[[], bool] = lambda: False) -> None:
-    """Sends a byte at a time, ``again`` over and over, until it is ``over`` or the server has hung up."""
-    bare.socket.settimeout(0.02)
-    deadline = time.monotonic() + LIMIT
-    while not over():
-        assert time.monotonic() < deadline, "the server keeps a slow client for ever"
-        with contextlib.suppress(TimeoutError):
-            try:
-                bare.socket.sendall(data[:1])
-                received = bare.socket.recv(65536)
-            except ConnectionError:
-                return
-            if not received:
-                return
-            bare.keep(received)
-        data = data[1:] or again
-
-
-def test_a_slow_loris_in_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acespec_edge.http_connection._HEAD_TIMEOUT", 0.3)
-    with running() as (service, address):
-        with Bare(address, upgrade=False) as bare:
-            dribble(bare, UPGRADE[:-2], again=b"X: y\r\n")
-        with Edge(address, service).greet() as edge:
-            time.sleep(0.4)  # past the limit of heads, which is none of a session's
-            edge.say(_core.Open(request=1, prompt=PROMPT, max_tokens=1))
-            assert edge.hear().tokens
-
-
-@pytest.mark.parametrize("greeted", [False, True])
-def test_a_slow_loris_in_its_messages(greeted: bool) -> None:
-    """Pings and fragments that never end a message are no signs of life."""
-    with running(handshake_timeout=0.3, idle_timeout=0.5) as (service, address):
-        with Bare(address) as bare:
-            if greeted:
-                bare.greet(service)
-            dribble(
-                bare,
-                frame(b"x", final=False),
-                again=frame(b"", PING) + frame(b"y", CONTINUATION, final=False),
-                over=lambda: service.counters.read()["sessions"] == 1 and service.sessions == 0,
-            )
-            bare.socket.settimeout(TIMEOUT)
-            (end,) = bare.rest()
-            assert isinstance(end, _core.Close if greeted else _core.Fault)
-        serves(address, service)
-
-
-def test_more_connections_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloud_stub.server._SPARE_CONNECTIONS", 3)
-    with running(max_sessions=2) as (service, address):
-        honest = Honest(address, service)
-        with contextlib.ExitStack() as stack:
-            idle = [stack.enter_context(Bare(address, upgrade=False)) for _ in range(30)]
-            aborted = 0
-            for bare in idle[10:]:
-                bare.socket.settimeout(TIMEOUT)
-                with contextlib.suppress(ConnectionError):
-                    assert bare.socket.recv(1) == b""
-                aborted += 1
-            assert aborted == 20
-            honest.goes_on()
-        honest.close()
-        wait_until(lambda: service.sessions == 0)
