@@ -46,15 +46,16 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
         await _serve(service, websocket)
 
     async def healthz(request: Request) -> Response:
-        return JSONResponse({
-            "status": "ok",
+        state = {
+            "status": "draining" if service.draining else "ok",
             "model": service.target.name,
             "vocabulary": service.target.vocabulary,
             "fingerprint": service.target.fingerprint.hex()[:8],
             "max_context": service.target.max_context,
             "protocol": _core.PROTOCOL_VERSION,
             "sessions": service.sessions,
-        })  # fmt: skip
+        }
+        return JSONResponse(state, status_code=503 if service.draining else 200)
 
     registry = CollectorRegistry()
     registry.register(_ServiceCollector(service))

@@ -25,12 +25,14 @@ from cloud_stub.work import Work, compiled
 
 logger = logging.getLogger(__name__)
 
+SHUTTING_DOWN = "the cloud is shutting down"
+
 
 class Host(Protocol):
     """What the connections of a service share. ``compiler``: runs what takes a while and needs no model.
     ``self_drafting``: how the cloud goes on by itself, if not by plain decoding. ``prefill_chunk``: prompt
     tokens per turn at the model; ``retry_after``: seconds after which an edge that found no room may come
-    back.
+    back; ``draining``: no request may begin.
     """
 
     target: Target
@@ -43,6 +45,7 @@ class Host(Protocol):
     self_drafting: SelfDrafting | None
     prefill_chunk: int
     retry_after: float
+    draining: bool
 
 
 class _Running:
@@ -108,10 +111,11 @@ class Connection:
         with self._lock:
             self._carry_out(self._session.expire(time.monotonic()))
 
-    def close(self, reason: str) -> None:
-        """Ends the session from this side."""
+    def close(self, reason: str, *, running: bool = True) -> None:
+        """Ends the session from this side; ``running`` False: unless a request runs."""
         with self._lock:
-            self._carry_out(self._session.close(reason))
+            if running or not self._running:
+                self._carry_out(self._session.close(reason))
 
     def turn_away(self, reason: str) -> None:
         """Answers a connection that was not admitted."""
@@ -149,6 +153,9 @@ class Connection:
 
     def _start(self, start: Start) -> None:
         kv, tokens = self._host.kv, start.terms.end
+        if self._host.draining:
+            self._carry_out(self._session.decline(start.ticket, SHUTTING_DOWN, self._retry_after_ms))
+            return
         if not kv.take(tokens):
             reason = (
                 f"prompt and output may take {tokens} tokens of KV, and {kv.reserved} of {kv.capacity} are "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acespec_edge.commands.chat import chat
+from acespec_edge.commands.configured import config_commands
 from acespec_edge.commands.export import export
 from acespec_edge.commands.generate import generate
 from acespec_edge.commands.models import app as models
@@ -21,6 +22,9 @@ _program.app.add_typer(models, name="models")
 _program.app.command(short_help="Emulate a wide-area network.")(wan)
 _program.app.command(short_help="Say whether speculation will pay.")(plan)
 _program.app.command(short_help="Compare policies in virtual time.")(simulate)
+_program.app.add_typer(
+    config_commands("edge", serve), name="config", short_help="Check and show a configuration."
+)
 
 
 def main() -> None:

@@ -53,7 +53,9 @@ def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
         return await _answer(request, gateway, asked, form, lambda: completion_jobs(gateway, asked))
 
     async def healthz(request: Request) -> Response:
-        return JsonAnswer({"status": "ok", "model": gateway.name, "requests": gateway.turns.inside})
+        status = "draining" if gateway.draining else "ok"
+        state = {"status": status, "model": gateway.name, "requests": gateway.turns.inside}
+        return JsonAnswer(state, status_code=503 if gateway.draining else 200)
 
     return Starlette(
         routes=[

@@ -81,6 +81,8 @@ class Gateway:
         self._target_context: int | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self.draining = False
+        """No request is admitted any more."""
         self._look_at_cloud()
 
     @property
@@ -104,7 +106,7 @@ class Gateway:
 
     def admitted(self) -> AbstractContextManager[None]:
         """A place for a request. Raises ApiError (429) when there is none."""
-        if self._stopping:
+        if self._stopping or self.draining:
             raise stopping()
         return self.turns.admitted()
 
@@ -153,6 +155,11 @@ class Gateway:
             task.cancel()
             await asyncio.wait({task})
             self._running.discard(task)
+
+    def drain(self) -> bool:
+        """Admits no request any more; whether none is inside."""
+        self.draining = True
+        return self.turns.inside == 0
 
     def stop(self) -> None:
         """Ends what runs with an error, and takes nothing more."""
