@@ -125,3 +125,5 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily("acespec_cloud_waiting_jobs", "Jobs that wait for the model", waiting)
         for name, value in self._service.counters.read().items():
             yield CounterMetricFamily(f"acespec_cloud_{name}", DESCRIPTIONS[name], value)
+        yield from self._service.counters.queue.collect()
+        yield from self._service.counters.verify.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -78,6 +79,7 @@ class Connection:
         self._lock = threading.Lock()
         self._running: dict[int, _Running] = {}
         self._dropped = 0
+        self._name = secrets.token_hex(4)
 
     @property
     def closed(self) -> bool:
@@ -129,6 +131,7 @@ class Connection:
 
     def lost(self) -> None:
         """The socket is gone. Frees everything; idempotent."""
+        self._note("session ended")
         with self._lock:
             self._carry_out(self._session.lost())
         self._forget(self)
@@ -144,6 +147,7 @@ class Connection:
                     running = self._running[action.ticket]
                     running.job = self._host.scheduler.submit(self._rule(running, action))
                 case Release(ticket):
+                    self._note("request ended", request=ticket)
                     self._release(self._running.pop(ticket))
                 case HangUp(reason):
                     self._hang_up(reason)
@@ -165,6 +169,7 @@ class Connection:
             return
         running = self._running[start.ticket] = _Running(start.terms)
         self._host.counters.add(requests=1)
+        self._note("request", request=start.ticket, prompt_tokens=len(start.prompt), most_tokens=tokens)
         if start.terms.grammar_kind == _core.Grammar.none:
             running.job = self._host.scheduler.submit(self._prefill(running, start, None))
             return
@@ -198,7 +203,12 @@ class Connection:
     def _transmit(self, message: _core.Message) -> None:
         data = _core.encode(message, self._limits)
         self._host.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
+        if isinstance(message, _core.Fault):
+            self._note("fault", request=message.request, code=message.code.name, reason=message.message)
         self._send(data)
+
+    def _note(self, what: str, **facts: object) -> None:
+        logger.info(what, extra={"session": self._name, **facts})
 
     # Units of work, run by the scheduler's thread.
 
@@ -265,9 +275,9 @@ class Connection:
             accepted_nodes=len(ruling.path),
             own_nodes=ruling.own_nodes,
             accepted_own_nodes=len(ruling.own),
-            queue_seconds=queued,
-            verify_seconds=forward,
         )
+        self._host.counters.queue.observe(queued)
+        self._host.counters.verify.observe(forward)
         with self._lock:
             self._carry_out(self._session.ruled(asked.ticket, ruling, _us(queued), _us(forward), now))
 

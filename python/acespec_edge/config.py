@@ -97,7 +97,9 @@ def options_of(command: Callable[..., Any]) -> dict[str, Option]:
         if get_origin(hint) is not Annotated or info is None:
             continue
         # In an annotation the first name stands where a default would.
-        names = [name for name in (info.default, *(info.param_decls or ())) if str(name).startswith("--")]
+        names = [
+            name for name in map(str, (info.default, *(info.param_decls or ()))) if name.startswith("--")
+        ]
         key = (names[0].lstrip("-") if names else parameter.name).replace("-", "_")
         if key in _NOT_KEYS:
             continue
