@@ -11,12 +11,14 @@ from acespec_edge.commands.plan import plan
 from acespec_edge.commands.program import Program
 from acespec_edge.commands.serve import serve
 from acespec_edge.commands.simulate import simulate
+from acespec_edge.commands.top import top
 from acespec_edge.commands.wan import wan
 
 _program = Program("acespec", "Speculative decoding across a WAN: this device drafts, the cloud verifies.")
 _program.app.command(short_help="Generate text from a prompt.")(generate)
 _program.app.command(short_help="Chat in the terminal.")(chat)
 _program.app.command(short_help="Serve OpenAI's API on this device.")(serve)
+_program.app.command(short_help="Watch a running gateway.")(top)
 _program.app.command(short_help="Make a draft bundle from a model.")(export)
 _program.app.add_typer(models, name="models")
 _program.app.command(short_help="Emulate a wide-area network.")(wan)
