@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from acespec_edge.commands.chat import chat
 from acespec_edge.commands.configured import config_commands
+from acespec_edge.commands.doctor import doctor
 from acespec_edge.commands.export import export
 from acespec_edge.commands.generate import generate
 from acespec_edge.commands.models import app as models
@@ -18,6 +19,7 @@ _program = Program("acespec", "Speculative decoding across a WAN: this device dr
 _program.app.command(short_help="Generate text from a prompt.")(generate)
 _program.app.command(short_help="Chat in the terminal.")(chat)
 _program.app.command(short_help="Serve OpenAI's API on this device.")(serve)
+_program.app.command(short_help="Check device, bundle, network and cloud.")(doctor)
 _program.app.command(short_help="Watch a running gateway.")(top)
 _program.app.command(short_help="Make a draft bundle from a model.")(export)
 _program.app.add_typer(models, name="models")

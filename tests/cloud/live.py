@@ -17,6 +17,7 @@ from acespec_edge import _core
 from acespec_edge.serving import DRAIN_SECONDS
 from cloud_stub.server import CloudServer, Listener
 from cloud_stub.service import Service, ServiceOptions
+from cloud_stub.verifiers.base import Verifier
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.cloud.rig import hashed_logits, plain_greedy, tiny_vocabulary
 
@@ -41,10 +42,12 @@ def served(
     sockets: list[socket.socket] | None = None,
     *,
     drain_seconds: float = DRAIN_SECONDS,
+    verifier: Verifier | None = None,
     **options: Any,
 ) -> Iterator[tuple[Service, str, CloudServer]]:
-    """The same, and the server."""
-    service = Service(ScriptedVerifier(LOGITS, tiny_vocabulary()), ServiceOptions(**options))
+    """The same, and the server. ``verifier``: instead of one of LOGITS."""
+    verifier = verifier or ScriptedVerifier(LOGITS, tiny_vocabulary())
+    service = Service(verifier, ServiceOptions(**options))
     ready: queue.Queue[str] = queue.Queue()
     server = CloudServer(service, listener, on_ready=ready.put, drain_seconds=drain_seconds)
     thread = threading.Thread(target=server.run, args=[sockets])
