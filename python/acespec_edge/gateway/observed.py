@@ -13,6 +13,7 @@ from acespec_edge.gateway.metrics import GatewayMetrics
 from acespec_edge.logs import request_id, usable_id
 
 _PATHS: Final = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/healthz", "/metrics")
+_LOOKS: Final = frozenset({"/healthz", "/metrics"})
 _ID_HEADER: Final = "X-Request-Id"
 
 _log: Final = logging.getLogger("acespec.gateway")
@@ -49,5 +50,7 @@ class Observed:
             path = scope["path"] if scope["path"] in _PATHS else "other"
             self._metrics.answered(path, status, seconds)
             facts = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 3)}
-            _log.info("request", extra=facts)
+            # Those who look all the time are not worth a line.
+            level = logging.DEBUG if path in _LOOKS else logging.INFO
+            _log.log(level, "request", extra=facts)
             request_id.reset(token)
