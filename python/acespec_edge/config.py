@@ -47,7 +47,8 @@ _WORDS: Final = {
 @dataclass(frozen=True, slots=True)
 class Option:
     """What one key is: ``parameter`` of the command's function, ``kind`` of its values (of each, if
-    ``many``), bounds included. ``required``: there is no default.
+    ``many``), bounds included. ``required``: there is no default. ``parse``: of options with a reader of
+    their own, which raises UsageError; ``form``: how their help writes a value.
     """
 
     key: str
@@ -59,10 +60,14 @@ class Option:
     help: str
     least: float | None
     most: float | None
+    parse: Callable[[str], Any] | None = None
+    form: str = ""
 
     @property
     def wanted(self) -> str:
         """What is right, in words."""
+        if self.parse is not None:
+            return self.form or "a text"
         if issubclass(self.kind, Enum):
             return "one of " + ", ".join(str(member.value) for member in self.kind)
         bounds = ""
@@ -103,7 +108,7 @@ def options_of(command: Callable[..., Any]) -> dict[str, Option]:
         key = (names[0].lstrip("-") if names else parameter.name).replace("-", "_")
         if key in _NOT_KEYS:
             continue
-        kind, many = _kind(get_args(hint)[0])
+        kind, many = (str, False) if info.parser is not None else _kind(get_args(hint)[0])
         required = parameter.default is inspect.Parameter.empty
         found[key] = Option(
             key=key,
@@ -115,6 +120,8 @@ def options_of(command: Callable[..., Any]) -> dict[str, Option]:
             help=info.help or "",
             least=info.min,
             most=info.max,
+            parse=info.parser,
+            form=info.metavar or "",
         )
     return found
 
@@ -231,6 +238,14 @@ def _checked(value: Any, option: Option, where: str) -> Any:
 
 def _checked_one(value: Any, option: Option, where: str) -> Any:
     kind = option.kind
+    if option.parse is not None:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise _wrong(value, option, where)
+        try:
+            option.parse(str(value))
+        except UsageError as error:
+            raise UsageError(f"{where} is {value!r}: {error}") from error
+        return value
     if issubclass(kind, Enum):
         fits = value in [member.value for member in kind]
     elif kind is float:

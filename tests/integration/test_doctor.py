@@ -185,12 +185,6 @@ def test_a_cloud_that_is_not_there(bundle: Bundle) -> None:
     assert "cannot reach the cloud" in found[0].words
 
 
-def test_a_token_that_is_missing(bundle: Bundle) -> None:
-    with cloud_of(bundle, listener=Listener(port=0, token="t")) as (_, url, _):
-        found, _, _ = probe_cloud(url, bundle, lambda: connect(url))
-    assert found[0].status == "bad" and "it wants a token" in found[0].words
-
-
 OK = [Finding("cpu", "ok", "cores"), Finding("memory", "ok", "enough", advice="more is fine")]
 PACE = Pace(one=16.0, wide=35.0)
 FAR = Network(round_trip=0.1, spread=0.01, goodput_up=125_000.0)
@@ -261,6 +255,19 @@ def test_a_broken_bundle_is_status_1(tmp_path: Path, acespec: Acespec) -> None:
     config = tmp_path / "c.toml"
     config.write_text(f'[edge]\nbundle = "{tmp_path}"\nhost = "127.0.0.1"\n', encoding="utf-8")
     assert acespec("doctor", "--config", str(config))[0] == 1
+    status, _, err = acespec("doctor", "--threads", "many")
+    assert status == 2 and "--threads is 'many'" in err
+
+
+def test_it_takes_bundle_and_cloud_from_the_file(tmp_path: Path, acespec: Acespec) -> None:
+    folder = bundle_on_disk(tmp_path / "bundle")
+    repair(folder)
+    config = tmp_path / "c.toml"
+    with cloud_of(Bundle.load(folder)) as (_, url, _):
+        config.write_text(f'[edge]\nbundle = "{folder}"\ncloud = "{url}"\nthreads = 1\n', encoding="utf-8")
+        status, out, _ = acespec("doctor", "--config", str(config), "--json")
+    names = [finding["name"] for finding in json.loads(out)["findings"]]
+    assert status == 0 and names[-3:] == ["bundle", "network", "cloud"]
 
 
 def repair(folder: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -32,6 +32,12 @@ def written(tmp_path: Path) -> Written:
     return write
 
 
+def even(text: str | int) -> int:
+    if not str(text).isdecimal() or int(text) % 2:
+        raise UsageError("it must be even")
+    return int(text)
+
+
 def command(
     name: Annotated[str, typer.Option()],
     port: Annotated[int, typer.Option(min=1, max=9)] = 5,
@@ -40,9 +46,10 @@ def command(
     folder: Annotated[Path | None, typer.Option("--the-folder")] = None,
     each: Annotated[list[int] | None, typer.Option()] = None,
     form: Annotated[LogFormat, typer.Option()] = LogFormat.text,
+    pair: Annotated[Any, typer.Option(parser=even, metavar="EVEN")] = 2,
     config: Annotated[Path | None, config_file("edge", lambda: command)] = None,
 ) -> None:
-    print(json.dumps([name, port, scale, quick, str(folder), each, form.value]))
+    print(json.dumps([name, port, scale, quick, str(folder), each, form.value, pair]))
 
 
 OPTIONS = options_of(command)
@@ -53,7 +60,7 @@ def read(file: Path | None, environment: dict[str, str] | None = None) -> dict[s
 
 
 def test_every_option_of_the_command_is_a_key() -> None:
-    assert list(OPTIONS) == ["name", "port", "scale", "quick", "the_folder", "each", "form"]
+    assert list(OPTIONS) == ["name", "port", "scale", "quick", "the_folder", "each", "form", "pair"]
     assert [key for key, option in OPTIONS.items() if option.required] == ["name"]
     assert OPTIONS["the_folder"].parameter == "folder" and OPTIONS["each"].many
     assert OPTIONS["port"].wanted == "a whole number from 1 to 9"
@@ -73,6 +80,7 @@ def test_the_environment_goes_before_the_file(written: Written) -> None:
         ("QUICK", "0", False),
         ("EACH", "1, 2", [1, 2]),
         ("FORM", "json", "json"),
+        ("PAIR", "6", "6"),
         ("THE_FOLDER", "/x", "/x"),
     ],
 )
@@ -99,6 +107,8 @@ def test_variables_are_read_as_their_kind(name: str, text: str, value: object) -
         ("[edge]\neach = 1", "each is 1: a list, each a whole number"),
         ("[edge]\neach = [1, 'b']", "each is 'b'"),
         ("[edge]\nform = 'xml'", "form is 'xml': one of text, json"),
+        ("[edge]\npair = 3", "pair is 3: it must be even"),
+        ("[edge]\npair = true", "pair is True: EVEN would be right"),
         ("[edge\n", "is not TOML"),
         ("#" * (1 << 20) + "\n", "has more than"),
     ],
@@ -154,9 +164,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_arguments_go_before_all(run: Callable[..., list[object]], written: Written) -> None:
-    file = written("[edge]\nname = 'file'\nport = 2\nscale = 3\nquick = true\neach = [4]\nform = 'json'\n")
+    file = written(
+        "[edge]\nname = 'file'\nport = 2\nscale = 3\nquick = true\neach = [4]\nform = 'json'\npair = 4\n"
+    )
     found = run("--config", str(file), "--port", "7", ACESPEC_EDGE_NAME="variable", ACESPEC_EDGE_PORT="6")
-    assert found == ["variable", 7, 3.0, True, "None", [4], "json"]
+    assert found == ["variable", 7, 3.0, True, "None", [4], "json", 4]
 
 
 def test_the_file_may_come_from_the_environment(run: Callable[..., list[object]], written: Written) -> None:

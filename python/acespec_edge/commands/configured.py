@@ -10,23 +10,32 @@ from typing import Annotated, Any
 
 import typer
 
-from acespec_edge.config import CONFIG_VARIABLE, Setting, options_of, read_settings, toml_value
+from acespec_edge.config import CONFIG_VARIABLE, Option, Setting, options_of, read_settings, toml_value
 
 _File = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", envvar=CONFIG_VARIABLE, help="The TOML file.")
 ]
 
 
-def config_file(section: str, command: Callable[[], Callable[..., Any]]) -> Any:
+def config_file(
+    section: str,
+    command: Callable[[], Callable[..., Any]],
+    taker: Callable[[], Callable[..., Any]] | None = None,
+) -> Any:
     """The option ``--config`` of a command that takes its other options from ``section``. ``command``
-    returns the function whose options the section has: it is asked when all are defined.
+    returns the function whose options the section has, ``taker`` the one that takes those that it has, too,
+    if that is another: they are asked when all are defined.
     """
 
     def read(context: typer.Context, file: Path | None) -> Path | None:
-        options = options_of(command())
-        found = read_settings(section, options, file, os.environ)
+        found = read_settings(section, options_of(command()), file, os.environ)
+        taken = options_of((taker or command)())
         # Consulted for what the command line leaves open, before the defaults.
-        context.default_map = {options[key].parameter: setting.value for key, setting in found.items()}
+        context.default_map = {
+            option.parameter: _shaped(found[key].value, option)
+            for key, option in taken.items()
+            if key in found
+        }
         return file
 
     return typer.Option(
@@ -37,6 +46,11 @@ def config_file(section: str, command: Callable[[], Callable[..., Any]]) -> Any:
         callback=read,
         help=f"TOML file; its section [{section}] has the options not given here.",
     )
+
+
+def _shaped(value: Any, option: Option) -> Any:
+    """A value of one command's option as another's takes it: a list where it is one."""
+    return [value] if option.many and not isinstance(value, list) else value
 
 
 def config_commands(section: str, command: Callable[..., Any]) -> typer.Typer:
