@@ -25,6 +25,7 @@ from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
 from acespec_edge.session import EdgeSession
 from acespec_edge.speculation import MOST_NODES, speculate
+from acespec_edge.totals import Totals
 from acespec_edge.transport import Connector, connect, local_connector, read_token
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class EdgeRuntime:
         self._timeout = timeout
         self._context = min(context, self._bundle.max_positions)
         self._control = Controller(_policy(policy, draft_length), width=width)
+        self.totals = Totals(self._control)
+        """What this runtime has done, and what it expects; to be read from any thread."""
         self._connector = _connector(cloud, target, token_file, ca, timeout)
         self._drafter = drafter
         self._channel: Channel | None = None
@@ -214,7 +217,8 @@ class EdgeRuntime:
                 yield iter(())
                 return
         try:
-            yield self._commits(run)
+            with self.totals.counting(run.request.mode, run.meter):
+                yield self.totals.watched(self._commits(run))
         except (LinkError, PeerError) as error:
             # After a fault of this request alone the session goes on.
             if (channel := self._channel) is not None and not channel.idle:
@@ -273,6 +277,7 @@ class EdgeRuntime:
         if not channel.greet(cancelled):
             return None
         self._channel = channel
+        self.totals.connected()
         return channel
 
     def _drop_channel(self, reason: str) -> None:

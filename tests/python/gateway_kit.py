@@ -18,6 +18,7 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.server import GatewayServer
 from acespec_edge.gateway.service import Gateway
+from acespec_edge.serving import DRAIN_SECONDS
 from tests.clock import LIMIT
 from tests.python.fakes import ENTRIES, Choose, make_bundle
 
@@ -46,11 +47,13 @@ class Live:
 
 
 @contextlib.contextmanager
-def serving(edge: EdgeRuntime, keys: Sequence[str] = (), **options: Any) -> Iterator[Live]:
+def serving(
+    edge: EdgeRuntime, keys: Sequence[str] = (), *, drain_seconds: float = DRAIN_SECONDS, **options: Any
+) -> Iterator[Live]:
     """``options``: of Gateway. The runtime is closed at the end."""
     gateway = Gateway(edge, **options)
     ready: queue.Queue[str] = queue.Queue()
-    server = GatewayServer(gateway, Listener(port=0), keys, on_ready=ready.put)
+    server = GatewayServer(gateway, Listener(port=0), keys, on_ready=ready.put, drain_seconds=drain_seconds)
     thread = threading.Thread(target=server.run, name="gateway", daemon=True)
     thread.start()
     url = ready.get(timeout=LIMIT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -14,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from acespec_edge.gateway.app import build_app
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
-from acespec_edge.listening import address_of
+from acespec_edge.serving import DRAIN_SECONDS, DrainingServer
 
 _SHUTDOWN_TIMEOUT: Final = 5
 _MAX_CONNECTIONS: Final = 128
@@ -26,9 +25,9 @@ _HEAD_TIMEOUT: Final = 30.0
 """Seconds for them to arrive: from the connection's begin, or from the answer before."""
 
 
-class GatewayServer(uvicorn.Server):
+class GatewayServer(DrainingServer):
     """Serves a gateway over HTTP/1.1 until told to exit; then requests in flight end with an error, and the
-    runtime is closed."""
+    runtime is closed. Drained, they end by themselves first."""
 
     def __init__(
         self,
@@ -37,38 +36,30 @@ class GatewayServer(uvicorn.Server):
         keys: Sequence[str] = (),
         *,
         on_ready: Callable[[str], None] = lambda address: None,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         """``on_ready`` hears the address once connections are accepted."""
         self._gateway = gateway
-        self._listener = listener
-        self._on_ready = on_ready
-        super().__init__(
-            uvicorn.Config(
-                build_app(gateway, keys),
-                http=_Connection,
-                ws="none",
-                h11_max_incomplete_event_size=_MAX_HEAD,
-                limit_concurrency=_MAX_CONNECTIONS,
-                timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-            )
+        config = uvicorn.Config(
+            build_app(gateway, keys),
+            http=_Connection,
+            ws="none",
+            h11_max_incomplete_event_size=_MAX_HEAD,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
         )
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set.
-
-        ``sockets``: listening already, closed at the end; the listener binds one unless given.
-        """
-        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after a clean end
-            super().run(sockets or [self._listener.bind()])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to accept, then reports the address."""
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready(f"http://{address_of(self.servers[0].sockets[0])}/v1")
+        super().__init__(
+            config,
+            gateway,
+            listener,
+            address="http://{}/v1",
+            on_ready=on_ready,
+            drain_seconds=drain_seconds,
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what runs first: uvicorn waits for the answers."""
