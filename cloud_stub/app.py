@@ -48,15 +48,16 @@ def build_app(service: Service, keys: Keyring | None = None) -> Starlette:
         await _serve(service, websocket, key)
 
     async def healthz(request: Request) -> Response:
-        return JSONResponse({
-            "status": "ok",
+        state = {
+            "status": "draining" if service.draining else "ok",
             "model": service.target.name,
             "vocabulary": service.target.vocabulary,
             "fingerprint": service.target.fingerprint.hex()[:8],
             "max_context": service.target.max_context,
             "protocol": _core.PROTOCOL_VERSION,
             "sessions": service.sessions,
-        })  # fmt: skip
+        }
+        return JSONResponse(state, status_code=503 if service.draining else 200)
 
     registry = CollectorRegistry()
     registry.register(_ServiceCollector(service))
@@ -123,3 +124,5 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily("acespec_cloud_waiting_jobs", "Jobs that wait for the model", waiting)
         for name, value in self._service.counters.read().items():
             yield CounterMetricFamily(f"acespec_cloud_{name}", DESCRIPTIONS[name], value)
+        yield from self._service.counters.queue.collect()
+        yield from self._service.counters.verify.collect()

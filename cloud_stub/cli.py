@@ -9,9 +9,12 @@ from typing import Annotated
 import typer
 
 from acespec_edge.commands.bar import download_bar
+from acespec_edge.commands.configured import config_commands, config_file
 from acespec_edge.commands.program import Program
+from acespec_edge.commands.serving import DrainSeconds, LogForm, LogFrom
 from acespec_edge.errors import UsageError
 from acespec_edge.keyring import Keyring
+from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 from acespec_edge.transport import read_token
 from cloud_stub.clients import LIMITS
 from cloud_stub.scheduler import Pacing
@@ -72,8 +75,13 @@ def serve(
             min=2, help="Tokens of all requests at a time [default: max-context for one session in 8]"
         ),
     ] = None,
+    drain_seconds: DrainSeconds = 20.0,
+    log_format: LogForm = LogFormat.text,
+    log_level: LogFrom = LogLevel.warning,
+    config: Annotated[Path | None, config_file("cloud", lambda: serve)] = None,
 ) -> None:
     """Serve a target model until interrupted. The token may also come from ACESPEC_TOKEN."""
+    configure_logs(log_format, log_level)
     try:
         from cloud_stub.continuation import SelfDrafting
         from cloud_stub.server import CloudServer, Listener
@@ -120,10 +128,18 @@ def serve(
             )
         _say("access", _access(keys, mutual=tls_client_ca is not None))
         server = CloudServer(
-            service, listener, on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it")
+            service,
+            listener,
+            on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it"),
+            drain_seconds=drain_seconds,
         )
         server.run([listening])
         _say("stopped", f"{service.counters.read()['committed_tokens']:,.0f} tokens served")
+
+
+_program.app.add_typer(
+    config_commands("cloud", serve), name="config", short_help="Check and show a configuration."
+)
 
 
 def read_keys(token_file: Path | None) -> Keyring | None:

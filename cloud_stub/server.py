@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ import uvicorn
 from acespec_edge.errors import UsageError
 from acespec_edge.http_connection import MAX_HEAD, HttpConnection
 from acespec_edge.keyring import Keyring
-from acespec_edge.listening import address_of, is_loopback, listen
+from acespec_edge.listening import is_loopback, listen
 from acespec_edge.redaction import discreet
+from acespec_edge.serving import DRAIN_SECONDS, DrainingServer
 from acespec_edge.tls import server_context
 from cloud_stub.app import build_app
 from cloud_stub.service import Service
@@ -23,6 +25,9 @@ from cloud_stub.service import Service
 _PING_INTERVAL = 5.0
 _PING_TIMEOUT = 10.0
 _SHUTDOWN_TIMEOUT = 5
+_GOODBYE_TIMEOUT = 2.0
+"""Seconds that edges get to take the last message."""
+_GOODBYE_POLL = 0.02
 _SPARE_CONNECTIONS = 64
 """Beside those of sessions: for /healthz and /metrics, and to tell edges that there is no room."""
 _UNACKNOWLEDGED_MS = int(1000 * (_PING_INTERVAL + _PING_TIMEOUT))
@@ -62,17 +67,22 @@ class Listener:
         return listen(self.host, self.port, unacknowledged_ms=_UNACKNOWLEDGED_MS)
 
 
-class CloudServer(uvicorn.Server):
-    """Serves a service over HTTP and WebSocket until told to exit. Messages are small and binary, so
-    compression is off; a dead link is found by pings within their interval and time-out together (15 s).
+class CloudServer(DrainingServer):
+    """Serves a service over HTTP and WebSocket until told to exit; then every edge is told, too. Drained,
+    running requests end first. Messages are small and binary, so compression is off; a dead link is found by
+    pings within their interval and time-out together (15 s).
     """
 
     def __init__(
-        self, service: Service, listener: Listener, *, on_ready: Callable[[str], None] = lambda address: None
+        self,
+        service: Service,
+        listener: Listener,
+        *,
+        on_ready: Callable[[str], None] = lambda address: None,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         """``on_ready`` hears the address once connections are accepted."""
-        self._listener = listener
-        self._on_ready = on_ready
+        self._service = service
         discreet("uvicorn.error")
         config = uvicorn.Config(
             build_app(service, listener.keys),
@@ -85,25 +95,25 @@ class CloudServer(uvicorn.Server):
             ws_per_message_deflate=False,
             limit_concurrency=service.options.max_sessions + _SPARE_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+            log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
         )
-        config.load()
-        config.ssl = listener.tls()
-        super().__init__(config)
+        scheme = "ws" if listener.tls_cert is None else "wss"
+        super().__init__(
+            config,
+            service,
+            listener,
+            address=scheme + "://{}/v1/spec",
+            on_ready=on_ready,
+            drain_seconds=drain_seconds,
+        )
 
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set.
-
-        ``sockets``: listening already, closed at the end; the listener binds one unless given.
-        """
-        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after a clean end
-            super().run(sockets or [self._listener.bind()])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to accept, then reports the address."""
-        await super().startup(sockets)
-        if self.started:
-            scheme = "ws" if self._listener.tls_cert is None else "wss"
-            self._on_ready(f"{scheme}://{address_of(self.servers[0].sockets[0])}/v1/spec")
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Says goodbye first, while there are connections to say it on."""
+        self._service.dismiss()
+        deadline = time.monotonic() + _GOODBYE_TIMEOUT
+        while self._service.sessions and time.monotonic() < deadline:
+            await asyncio.sleep(_GOODBYE_POLL)
+        await super().shutdown(sockets)

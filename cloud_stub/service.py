@@ -14,15 +14,13 @@ from acespec_edge.errors import UsageError
 from acespec_edge.keyring import Key
 from cloud_stub.budget import KvBudget
 from cloud_stub.clients import Client
-from cloud_stub.connection import Connection
+from cloud_stub.connection import SHUTTING_DOWN, Connection
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.counters import Counters
 from cloud_stub.scheduler import Pacing, Scheduler
 from cloud_stub.session import Session
 from cloud_stub.target import Target, target_of
 from cloud_stub.verifiers.base import Verifier
-
-_SHUTTING_DOWN = "the cloud is shutting down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,8 @@ class Service:
         self._anybody = Client({}, self.options.max_nodes, 0.0)
         self._lock = threading.Lock()
         self._closed = False
+        self.draining = False
+        """No request begins any more."""
 
     @property
     def sessions(self) -> int:
@@ -105,20 +105,34 @@ class Service:
             connection.turn_away(refusal)
         return connection
 
-    def close(self) -> None:
-        """Says goodbye to every edge and stops the worker. Idempotent."""
+    def drain(self) -> bool:
+        """Admits no session and begins no request any more, and says goodbye to edges that run none; whether
+        no edge is left. To be called until it is so."""
+        with self._lock:
+            self.draining = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close(SHUTTING_DOWN, running=False)
+        return not connections
+
+    def dismiss(self) -> None:
+        """Says goodbye to every edge, and admits none any more. Idempotent."""
         with self._lock:
             self._closed = True
             connections = list(self._connections)
         for connection in connections:
-            connection.close(_SHUTTING_DOWN)
+            connection.close(SHUTTING_DOWN)
+
+    def close(self) -> None:
+        """Says goodbye to every edge and stops the worker. Idempotent."""
+        self.dismiss()
         self.compiler.shutdown(wait=True, cancel_futures=True)
         self.scheduler.close()
 
     def _refusal(self) -> str | None:
         """Why no connection is taken in now, if so."""
-        if self._closed:
-            return _SHUTTING_DOWN
+        if self._closed or self.draining:
+            return SHUTTING_DOWN
         if len(self._connections) >= self.options.max_sessions:
             return f"{self.options.max_sessions} sessions are open, which is this cloud's limit"
         return None

@@ -27,6 +27,7 @@ from acespec_edge.result import Result
 from acespec_edge.routing import connector_to
 from acespec_edge.session import EdgeSession
 from acespec_edge.speculation import MOST_NODES, speculate
+from acespec_edge.totals import Totals
 from acespec_edge.transport import Connector
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class EdgeRuntime:
         self._timeout = timeout
         self._context = min(context, self._bundle.max_positions)
         self._control = Controller(_policy(policy, draft_length), width=width)
+        self.totals = Totals(self._control)
+        """What this runtime has done, and what it expects; to be read from any thread."""
         files = {"token_file": token_file, "ca": ca, "client_cert": client_cert, "client_key": client_key}
         given: dict[str, Any] = {name: Path(file) for name, file in files.items() if file is not None}
         self._connector = connector_to(cloud, target, Endpoint("", **given), timeout)
@@ -221,7 +224,8 @@ class EdgeRuntime:
                 yield iter(())
                 return
         try:
-            yield self._commits(run)
+            with self.totals.counting(run.request.mode, run.meter):
+                yield self.totals.watched(self._commits(run))
         except (LinkError, PeerError) as error:
             # After a fault of this request alone the session goes on.
             if (channel := self._channel) is not None and not channel.idle:
@@ -280,6 +284,7 @@ class EdgeRuntime:
         if not channel.greet(cancelled):
             return None
         self._channel = channel
+        self.totals.connected()
         return channel
 
     def _drop_channel(self, reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import queue
 import threading
 import time
@@ -56,8 +57,10 @@ class Generation:
 
     def start(self, sink: Callable[[Event], None]) -> None:
         """``sink`` is called on the generation's thread."""
+        # What the thread logs bears the id of the request that the caller works for.
+        work = contextvars.copy_context().run
         self._thread = threading.Thread(
-            target=self._run, args=(sink,), name="acespec-generation", daemon=True
+            target=work, args=(self._run, sink), name="acespec-generation", daemon=True
         )
         self._thread.start()
 

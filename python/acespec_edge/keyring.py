@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -105,7 +105,15 @@ def _state_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _parse(path: Path, option: str, limits: frozenset[str]) -> list[Key]:
+def first_secret(path: Path, option: str) -> str:
+    """The first secret of a file of keys, for a client of its own server. Raises UsageError."""
+    for _, secret, _ in _lines(path, option):
+        return secret
+    raise UsageError(f"{option} {str(path)!r} holds no key: at least one is right")
+
+
+def _lines(path: Path, option: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Number, secret and what stands behind it, of each line that has a secret."""
     where = f"{option} {str(path)!r}"
     try:
         with path.open(encoding="utf-8") as file:
@@ -115,7 +123,6 @@ def _parse(path: Path, option: str, limits: frozenset[str]) -> list[Key]:
         raise UsageError(f"{where} cannot be read: {reason}") from error
     if len(text) > _MAX_BYTES:
         raise UsageError(f"{where} has more than {_MAX_BYTES:,} characters: a line for each key is right")
-    keys: dict[bytes, Key] = {}
     for number, line in enumerate(text.splitlines(), 1):
         secret, *words = line.split() or ["#"]
         if secret.startswith("#"):
@@ -124,6 +131,13 @@ def _parse(path: Path, option: str, limits: frozenset[str]) -> list[Key]:
             raise UsageError(
                 f"{where}: line {number} has characters that no key has: printable ASCII is right"
             )
+        yield number, secret, words
+
+
+def _parse(path: Path, option: str, limits: frozenset[str]) -> list[Key]:
+    where = f"{option} {str(path)!r}"
+    keys: dict[bytes, Key] = {}
+    for number, secret, words in _lines(path, option):
         key = _key(f"{where}: line {number}", f"line {number}", digest(secret), words, limits)
         if key.digest in keys:
             raise UsageError(f"{where}: line {number} has the key of another line: each must stand once")

@@ -107,6 +107,19 @@ class WebSocketLink:
         self.bytes_down += len(item.data)
         return item
 
+    def ping(self, timeout: float) -> float:
+        """Seconds that a ping takes. Raises LinkError when it is not answered within ``timeout``."""
+        from websockets.exceptions import WebSocketException
+
+        began = time.monotonic()
+        try:
+            answered = self._socket.ping()
+        except (WebSocketException, OSError) as error:
+            raise self._gone(error) from error
+        if not answered.wait(timeout):
+            raise LinkError(f"{self._where} answers no ping within {timeout:g} s")
+        return time.monotonic() - began
+
     def close(self) -> None:
         from websockets.exceptions import WebSocketException
 
@@ -141,7 +154,7 @@ def connect(
     client_cert: Path | None = None,
     client_key: Path | None = None,
     timeout: float = 10.0,
-) -> Link:
+) -> WebSocketLink:
     """Opens a WebSocket link to ``url`` (``wss://host[:port]/path``, or ``ws://`` in trusted networks).
 
     ``token``: bearer token for the Authorization header. ``ca``, ``client_cert``, ``client_key``: see

@@ -20,6 +20,7 @@ from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.server import GatewayServer
 from acespec_edge.gateway.service import Gateway
 from acespec_edge.keyring import Keyring
+from acespec_edge.serving import DRAIN_SECONDS
 from tests.clock import LIMIT
 from tests.python.fakes import ENTRIES, Choose, make_bundle
 
@@ -54,12 +55,15 @@ def serving(
     *,
     listener: Listener | None = None,
     verify: ssl.SSLContext | bool = True,
+    drain_seconds: float = DRAIN_SECONDS,
     **options: Any,
 ) -> Iterator[Live]:
     """``verify``: of the client. ``options``: of Gateway. The runtime is closed at the end."""
     gateway = Gateway(edge, **options)
     ready: queue.Queue[str] = queue.Queue()
-    server = GatewayServer(gateway, listener or Listener(port=0), keys, on_ready=ready.put)
+    server = GatewayServer(
+        gateway, listener or Listener(port=0), keys, on_ready=ready.put, drain_seconds=drain_seconds
+    )
     thread = threading.Thread(target=server.run, name="gateway", daemon=True)
     thread.start()
     url = ready.get(timeout=LIMIT)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from acespec_edge.commands.configured import config_file
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -20,7 +21,9 @@ from acespec_edge.commands.options import (
     Threads,
     TokenFile,
 )
+from acespec_edge.commands.serving import DrainSeconds, LogForm, LogFrom
 from acespec_edge.errors import UsageError
+from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 
 if TYPE_CHECKING:
     from acespec_edge.request import Mode
@@ -56,10 +59,15 @@ def serve(
     threads: Threads = 1,
     token_file: TokenFile = None,
     ca: Authority = None,
+    drain_seconds: DrainSeconds = 20.0,
+    log_format: LogForm = LogFormat.text,
+    log_level: LogFrom = LogLevel.warning,
+    config: Annotated[Path | None, config_file("edge", lambda: serve)] = None,
     client_cert: ClientCert = None,
     client_key: ClientKey = None,
 ) -> None:
     """Serve OpenAI's API on this device until interrupted: any client of it can use the pair of models."""
+    configure_logs(log_format, log_level)
     try:
         from acespec_edge.gateway.access import read_keys
         from acespec_edge.gateway.listening import Listener
@@ -100,7 +108,11 @@ def serve(
             f"with one of {len(keys)} API keys" if keys is not None else "this machine only, no API key",
         )
         server = GatewayServer(
-            gateway, listener, keys, on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it")
+            gateway,
+            listener,
+            keys,
+            on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it"),
+            drain_seconds=drain_seconds,
         )
         server.run([listening])
 

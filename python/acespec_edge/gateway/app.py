@@ -1,4 +1,4 @@
-"""The ASGI application: OpenAI's endpoints under /v1, and /healthz."""
+"""The ASGI application: OpenAI's endpoints under /v1, /healthz and /metrics."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from acespec_edge.gateway.body import read_object
 from acespec_edge.gateway.chat import chat_form, chat_jobs
 from acespec_edge.gateway.completions import completion_form, completion_jobs
 from acespec_edge.gateway.errors import ApiError, api_error
+from acespec_edge.gateway.metrics import CONTENT_TYPE, GatewayMetrics
+from acespec_edge.gateway.observed import Observed
 from acespec_edge.gateway.schema import Asked, ChatRequest, CompletionRequest, parse
 from acespec_edge.gateway.service import Gateway, Job
 from acespec_edge.gateway.sse import EventStream, JsonAnswer, attended, error_answer
@@ -55,8 +57,14 @@ def build_app(gateway: Gateway, keys: Keyring | None = None) -> Starlette:
         return await _answer(request, gateway, asked, form, lambda: completion_jobs(gateway, asked))
 
     async def healthz(request: Request) -> Response:
-        return JsonAnswer({"status": "ok", "model": gateway.name, "requests": gateway.turns.inside})
+        status = "draining" if gateway.draining else "ok"
+        state = {"status": status, "model": gateway.name, "requests": gateway.turns.inside}
+        return JsonAnswer(state, status_code=503 if gateway.draining else 200)
 
+    async def metrics(request: Request) -> Response:
+        return Response(exported.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    exported = GatewayMetrics(gateway)
     return Starlette(
         routes=[
             Route("/v1/models", models),
@@ -64,8 +72,9 @@ def build_app(gateway: Gateway, keys: Keyring | None = None) -> Starlette:
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/healthz", healthz),
+            Route("/metrics", metrics),
         ],
-        middleware=[Middleware(Guard, keys=keys)],
+        middleware=[Middleware(Observed, metrics=exported), Middleware(Guard, keys=keys)],
         exception_handlers={
             AcespecError: _refuse,
             ApiError: _refuse,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -14,17 +13,17 @@ from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
 from acespec_edge.http_connection import MAX_HEAD, HttpConnection
 from acespec_edge.keyring import Keyring
-from acespec_edge.listening import address_of
 from acespec_edge.redaction import discreet
+from acespec_edge.serving import DRAIN_SECONDS, DrainingServer
 
 _SHUTDOWN_TIMEOUT: Final = 5
 _MAX_CONNECTIONS: Final = 128
 """Each may hold a body of the largest size."""
 
 
-class GatewayServer(uvicorn.Server):
+class GatewayServer(DrainingServer):
     """Serves a gateway over HTTP/1.1 until told to exit; then requests in flight end with an error, and the
-    runtime is closed."""
+    runtime is closed. Drained, they end by themselves first."""
 
     def __init__(
         self,
@@ -33,11 +32,10 @@ class GatewayServer(uvicorn.Server):
         keys: Keyring | None = None,
         *,
         on_ready: Callable[[str], None] = lambda address: None,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         """``on_ready`` hears the address once connections are accepted."""
         self._gateway = gateway
-        self._listener = listener
-        self._on_ready = on_ready
         discreet("uvicorn.error")
         config = uvicorn.Config(
             build_app(gateway, keys),
@@ -46,28 +44,20 @@ class GatewayServer(uvicorn.Server):
             h11_max_incomplete_event_size=MAX_HEAD,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+            log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
         )
-        config.load()
-        config.ssl = listener.tls()
-        super().__init__(config)
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set.
-
-        ``sockets``: listening already, closed at the end; the listener binds one unless given.
-        """
-        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after a clean end
-            super().run(sockets or [self._listener.bind()])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to accept, then reports the address."""
-        await super().startup(sockets)
-        if self.started:
-            scheme = "http" if self._listener.tls_cert is None else "https"
-            self._on_ready(f"{scheme}://{address_of(self.servers[0].sockets[0])}/v1")
+        scheme = "http" if listener.tls_cert is None else "https"
+        super().__init__(
+            config,
+            gateway,
+            listener,
+            address=scheme + "://{}/v1",
+            on_ready=on_ready,
+            drain_seconds=drain_seconds,
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what runs first: uvicorn waits for the answers."""

@@ -85,6 +85,10 @@ class Gateway:
         self._target_context: int | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self.draining = False
+        """No request is admitted any more."""
+        self.first_token: Callable[[float], None] = lambda seconds: None
+        """Hears how long each first token took, seconds."""
         self._look_at_cloud()
 
     @property
@@ -108,7 +112,7 @@ class Gateway:
 
     def admitted(self) -> AbstractContextManager[None]:
         """A place for a request. Raises ApiError (429) when there is none."""
-        if self._stopping:
+        if self._stopping or self.draining:
             raise stopping()
         return self.turns.admitted()
 
@@ -158,6 +162,11 @@ class Gateway:
             await asyncio.wait({task})
             self._running.discard(task)
 
+    def drain(self) -> bool:
+        """Admits no request any more; whether none is inside."""
+        self.draining = True
+        return self.turns.inside == 0
+
     def stop(self) -> None:
         """Ends what runs with an error, and takes nothing more."""
         self._stopping = True
@@ -173,12 +182,27 @@ class Gateway:
                         job.charge(len(piece.token_ids))
                         events.put_nowait(piece)
                 result = stream.result
+            self._ended(result)
             events.put_nowait(stopping() if result.finish_reason == "cancelled" else result)
         except (AcespecError, ApiError) as error:
             events.put_nowait(error)
         except Exception as error:
             _log.exception("a generation failed")
             events.put_nowait(api_error(error))
+
+    def _ended(self, result: Result) -> None:
+        stats = result.stats
+        if stats.ttft_ms:
+            self.first_token(1e-3 * stats.ttft_ms)
+        facts = {
+            "finish": result.finish_reason,
+            "prompt_tokens": result.usage.prompt_tokens,
+            "tokens": result.usage.completion_tokens,
+            "seconds": round(stats.seconds, 3),
+            "tokens_per_second": round(stats.tokens_per_second, 2),
+            "hit_rate": round(stats.hit_rate, 3),
+        }
+        _log.info("generation", extra=facts)
 
     def _checked(
         self, prompt: Prompt, wish: Wish, mode: Mode, raw: bool, tools: Sequence[dict[str, Any]] | None
