@@ -264,7 +264,7 @@ def test_it_takes_bundle_and_cloud_from_the_file(tmp_path: Path, acespec: Acespe
     repair(folder)
     config = tmp_path / "c.toml"
     with cloud_of(Bundle.load(folder)) as (_, url, _):
-        config.write_text(f'[edge]\nbundle = "{folder}"\ncloud = "{url}"\nthreads = 1\n', encoding="utf-8")
+        config.write_text(f'[edge]\nbundle = "{folder}"\ncloud = ["{url}"]\nthreads = 1\n', encoding="utf-8")
         status, out, _ = acespec("doctor", "--config", str(config), "--json")
     names = [finding["name"] for finding in json.loads(out)["findings"]]
     assert status == 0 and names[-3:] == ["bundle", "network", "cloud"]
