@@ -55,6 +55,13 @@ def generate(*more: str) -> list[str]:
     return ["generate", "--bundle", "BUNDLE", "--cloud", "FAKE", *more, "hi"]
 
 
+def test_a_cloud_writes_no_escapes_to_the_terminal(run: Run) -> None:
+    refusal = _core.Fault(code=_core.FaultCode.busy, message="full \x1b[2J\x9b2J\r\x07now", retry_after_ms=1)
+    status, _, err = run(generate(), cloud=FakeCloud(TARGET, alter=lambda _: refusal))
+    assert status == 1 and "full \\x1b[2J\\x9b2J\\r\\x07now" in err
+    assert all(character.isprintable() or character == "\n" for character in err)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

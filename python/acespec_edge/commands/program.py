@@ -8,6 +8,7 @@ import typer
 
 from acespec_edge import __version__
 from acespec_edge.errors import AcespecError, UsageError
+from acespec_edge.printable import printable
 
 STATUS_FAILED = 1
 STATUS_USAGE = 2
@@ -61,5 +62,5 @@ class Program:
     def _fail(self, message: str, status: int) -> None:
         if self._debug:
             traceback.print_exc()
-        print(f"{self._name}: {message}", file=sys.stderr)
+        print(f"{self._name}: {printable(message)}", file=sys.stderr)
         sys.exit(status)

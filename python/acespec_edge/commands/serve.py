@@ -24,6 +24,7 @@ from acespec_edge.commands.options import (
 from acespec_edge.commands.serving import DrainSeconds, LogForm, LogFrom
 from acespec_edge.errors import UsageError
 from acespec_edge.logs import LogFormat, LogLevel, configure_logs
+from acespec_edge.printable import printable
 
 if TYPE_CHECKING:
     from acespec_edge.request import Mode
@@ -118,4 +119,4 @@ def serve(
 
 
 def _say(what: str, fact: str) -> None:
-    print(f"{what:<10}{fact}", flush=True)
+    print(f"{what:<10}{printable(fact)}", flush=True)
