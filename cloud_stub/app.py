@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -43,7 +44,7 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
             await websocket.send_denial_response(_refusal())
             return
         await websocket.accept()
-        await _serve(service, websocket)
+        await _serve(service, websocket, _identity(token))
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({
@@ -68,10 +69,10 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _serve(service: Service, websocket: WebSocket) -> None:
+async def _serve(service: Service, websocket: WebSocket, identity: str) -> None:
     """One connection from its upgrade to its end. Frees everything however it ends."""
     outbox = Outbox(websocket)
-    connection = service.connect(outbox.put, outbox.end)
+    connection = service.connect(outbox.put, outbox.end, identity)
     reader = asyncio.create_task(websocket.receive())
     try:
         while not (connection.closed or outbox.task.done()):
@@ -104,6 +105,11 @@ def _authorised(connection: HTTPConnection, token: str | None) -> bool:
     return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
 
 
+def _identity(token: str | None) -> str:
+    """Of whoever has shown ``token``: another for every token."""
+    return "" if token is None else hashlib.sha256(token.encode()).hexdigest()
+
+
 def _refusal() -> Response:
     return PlainTextResponse(
         "a valid bearer token is needed\n", status_code=401, headers={"WWW-Authenticate": "Bearer"}
@@ -120,6 +126,8 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily("acespec_cloud_open_sessions", "Sessions open now", self._service.sessions)
         reserved = self._service.kv.reserved
         yield GaugeMetricFamily("acespec_cloud_reserved_kv_tokens", "KV reserved by requests", reserved)
+        kept = self._service.store.tokens
+        yield GaugeMetricFamily("acespec_cloud_kept_kv_tokens", "KV kept of requests that have ended", kept)
         waiting = self._service.scheduler.waiting
         yield GaugeMetricFamily("acespec_cloud_waiting_jobs", "Jobs that wait for the model", waiting)
         for name, value in self._service.counters.read().items():

@@ -59,6 +59,15 @@ def serve(
             min=2, help="Tokens of all requests at a time [default: max-context for one session in 8]"
         ),
     ] = None,
+    keep_kv: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=86400.0,
+            metavar="SECONDS",
+            help="Keep what a request has read for the next that begins alike; 0 keeps nothing.",
+        ),
+    ] = 300.0,
 ) -> None:
     """Serve a target model until interrupted. The token may also come from ACESPEC_TOKEN."""
     try:
@@ -85,7 +94,9 @@ def serve(
             from cloud_stub.dlite.head_runtime import HeadRuntime
 
             drafting = SelfDrafting(HeadRuntime.load(dlite, verifier), dlite_nodes)
-        options = ServiceOptions(pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens)
+        options = ServiceOptions(
+            pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens, keep_kv=keep_kv
+        )
         service = Service(verifier, options, drafting)
         target = service.target
         _say("target", f"{target.name} on {verifier.device}, {verifier.dtype}")

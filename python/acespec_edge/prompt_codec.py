@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import zstandard
 
+from acespec_edge import _core
 from acespec_edge.errors import PeerError
 
 _LEVEL: Final = 9
@@ -30,6 +31,13 @@ def compress(tokens: Sequence[int]) -> bytes | None:
     plain = columns[:, :2].tobytes() + columns[:, 2].tobytes()
     frame = zstandard.ZstdCompressor(level=_LEVEL).compress(plain)
     return frame if len(frame) < ids.size * (2 if largest < 1 << 16 else _BYTES) else None
+
+
+def said_prompt(message: _core.Open, most: int) -> list[int]:
+    """What an Open says of its prompt, in either form: ``most`` ids at most. Raises PeerError as ``expand``
+    does.
+    """
+    return expand(message.prompt_zstd, most) if message.prompt_zstd else message.prompt
 
 
 def expand(frame: bytes, most: int) -> list[int]:
