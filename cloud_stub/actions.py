@@ -58,9 +58,12 @@ class MoreTail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Drop the work and the handle of ``ticket``."""
+    """Drop the work of ``ticket``. ``text``: what was committed, whose KV may be of use again; None when
+    nothing of it is to be kept.
+    """
 
     ticket: int
+    text: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ DESCRIPTIONS = {
     "sessions": "Sessions admitted",
     "refused_sessions": "Sessions turned away: the service was full or shutting down",
     "requests": "Requests started",
+    "reused_tokens": "Prompt tokens whose KV was kept from an earlier request",
     "forwards": "Forwards that ruled on tokens",
     "committed_tokens": "Output tokens committed",
     "verified_nodes": "Drafted nodes verified",

@@ -159,7 +159,7 @@ class VirtualConnection:
                     self._cloud.submit(self._prefill(action))
                 case Verify() | MoreTail():
                     self._cloud.submit(self._rule(action))
-                case Release(ticket):
+                case Release(ticket, _):
                     self._work.pop(ticket, None)
                 case HangUp():
                     pass

@@ -45,8 +45,8 @@ class Work:
         grammar: Grammar | None,
         continuation: Continuation | None = None,
     ) -> None:
-        """Takes the handle over. ``continuation``: of plain steps. Raises UsageError for rules that do not
-        fit the vocabulary.
+        """Works with the handle, which stays the caller's. ``continuation``: of plain steps. Raises
+        UsageError for rules that do not fit the vocabulary.
         """
         self._handle = handle
         self._sampler = sampler
@@ -81,10 +81,6 @@ class Work:
         assert self._rejection is not None
         self._rejection = self._rejection.more()
         return Ruling([], None, _core.Finish.none, rejection=self._rejection)
-
-    def close(self) -> None:
-        """Frees the KV."""
-        self._handle.close()
 
     def _tree(self, asked: Verify) -> Ruling:
         terms, sampler, tokens = self._terms, self._sampler, asked.tokens

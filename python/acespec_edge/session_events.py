@@ -43,4 +43,13 @@ class Committed:
     answered: bool = False
 
 
-Event = Welcomed | Committed
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The cloud does not keep what the request builds upon: these messages are to be sent, which say it
+    anew.
+    """
+
+    frames: list[bytes]
+
+
+Event = Welcomed | Committed | Repeated

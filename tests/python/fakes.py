@@ -15,6 +15,7 @@ from typing import Any
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import LinkError
+from acespec_edge.prompt_codec import said_prompt
 from acespec_edge.transport import Received
 from tests.clock import LIMIT
 
@@ -313,6 +314,8 @@ class FakeCloud:
             raise LinkError("the fake link is closed")
         self.bytes_up += len(frame)
         message = _core.decode(frame)
+        if isinstance(message, _core.Open):
+            message.prompt, message.prompt_zstd = said_prompt(message, 1 << 17), b""
         self.received.append(message)
         if isinstance(message, _core.Hello):
             self._down(self._welcome)
