@@ -258,6 +258,7 @@ class Connection:
             accepted_nodes=len(ruling.path),
             own_nodes=ruling.own_nodes,
             accepted_own_nodes=len(ruling.own),
+            hinted_nodes=len(ruling.hint),
             queue_seconds=queued,
             verify_seconds=forward,
         )

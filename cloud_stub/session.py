@@ -89,6 +89,7 @@ class Session:
             verify_us=verify_us,
             logprobs=ruling.logprobs,
             sparse=None if ruling.rejection is None else ruling.rejection.sparse,
+            hint=ruling.hint,
         )
         if ruling.finish != _Finish.none:
             return [Send(verdict), *self._end_request()]
@@ -226,6 +227,7 @@ class Session:
             weights=attempt.weights,
             resampled=attempt.resampled,
             finish=attempt.finish,
+            hint=attempt.hint,
         )
 
     # Ends.

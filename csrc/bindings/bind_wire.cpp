@@ -167,6 +167,7 @@ void bind_messages(py::module_& m) {
       .field("verify_us", &Verdict::verify_us)
       .field("logprobs", &Verdict::logprobs)
       .field("sparse", &Verdict::sparse)
+      .tokens("hint", &Verdict::hint)
       .done();
   MessageClass<Cancel>(m, "Cancel").field("request", &Cancel::request).done();
   MessageClass<Close>(m, "Close").field("reason", &Close::reason).done();
@@ -187,6 +188,7 @@ void bind_messages(py::module_& m) {
       .field("q", &Draft::q)
       .token("resampled", &Draft::resampled)
       .field("more_tail", &Draft::more_tail)
+      .field("wants_hint", &Draft::wants_hint)
       .done();
 }
 

@@ -51,6 +51,8 @@ class _Speculation:
         self._remaining = run.request.max_tokens
         self._grown = 0
         self._budget: int | None = None
+        self._hint: list[int] = []
+        """Of the last verdict."""
         self._watching = False
         """The target is left alone; the drafter reads along, so that it can be told when that changes."""
 
@@ -64,7 +66,7 @@ class _Speculation:
     def _commits(self) -> Iterator[Commit]:
         run, channel, drafter, control = self._run, self._channel, self._drafter, self._control
         request = run.request
-        control.begin(len(request.prompt))
+        control.begin(len(request.prompt), residual=self._residual)
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
         run.meter.reused_tokens = reused
         ahead = control.starts_alone(len(request.prompt) - reused)
@@ -105,6 +107,9 @@ class _Speculation:
                 yield from follow(run, channel, control, held)
                 return
             began = run.clock()
+            if self._hint:
+                control.hinted(self._hint, tokens)
+            self._hint = verdict.hint
             recovery = drafter.apply_verdict(tokens)
             if mask is not None:
                 mask.commit(tokens)
@@ -112,7 +117,7 @@ class _Speculation:
                 run.meter.recovered(recovery.hit, recovery.microseconds)
                 control.recovered(recovery.hit)
             first = False
-            if self._reply(verdict, resampled):
+            if self._reply(verdict, resampled, missed=not recovery.hit):
                 run.meter.drafting.append(run.clock() - began)
 
     # The wait.
@@ -158,7 +163,7 @@ class _Speculation:
 
     # What is sent.
 
-    def _reply(self, verdict: Committed, resampled: int | None) -> bool:
+    def _reply(self, verdict: Committed, resampled: int | None, *, missed: bool) -> bool:
         """Answers a verdict: sends the next draft, unless the cloud has enough to do already."""
         control, channel = self._control, self._channel
         self._watching = not self._residual and not control.drafting_pays()
@@ -173,6 +178,8 @@ class _Speculation:
             return False
         if channel.runs_free and self._drafter.pending > 1:
             return False  # still reading; the cloud does not wait for it
+        if missed and self._hint and not channel.runs_free and self._send_hint():
+            return False
         began = self._run.clock()
         taken = self._compose()
         if not channel.runs_free:
@@ -229,22 +236,38 @@ class _Speculation:
         is_chain = taken.parents == [0, *range(first, first + len(taken.tokens) - 1)][: len(taken.tokens)]
         weights = self._drafter.chain_weights if self._residual else ()
         now = self._run.clock()
+        wants = not self._residual and control.wants_hint()
         size = channel.draft(
             taken.tokens,
             None if is_chain else taken.parents,
             free_run=not self._residual and control.goes_on(),
             weights=weights,
             resampled=resampled,
+            wants_hint=wants,
         )
         if idle:
-            control.sent(now, channel.held, size)
+            control.sent(now, channel.held, size, wants_hint=wants)
         else:
             control.working(now, channel.held)
         self._run.meter.chose("chain" if is_chain else "tree")
-        self._start_round(taken)
+        self._start_round(len(taken.tokens))
 
-    def _start_round(self, taken: Taken) -> None:
-        """Sets how much is grown until the verdict, and where."""
+    def _send_hint(self) -> bool:
+        """Sends what the cloud guesses, without waiting for the drafter, if that is likely to yield more."""
+        channel, control = self._channel, self._control
+        count = control.hint_length(min(len(self._hint), self._room(), self._remaining - 1))
+        if not count:
+            return False
+        wants, now = control.wants_hint(), self._run.clock()
+        size = channel.draft(self._hint[:count], wants_hint=wants)
+        self._drafter.skip_numbers(count)
+        control.sent(now, channel.held, size, wants_hint=wants)
+        self._run.meter.chose("hint")
+        self._start_round(0)
+        return True
+
+    def _start_round(self, length: int) -> None:
+        """Sets how much is grown until the verdict on ``length`` tokens of the main chain, and where."""
         control, drafter, policy = self._control, self._drafter, self._policy
         self._grown = 0
         allotted = policy.explore in ("uniform", "nonuniform")
@@ -252,7 +275,7 @@ class _Speculation:
         if not allotted:
             return
         assert self._budget is not None
-        stops = _core.stop_probabilities(drafter.chain_acceptances(len(taken.tokens)))
+        stops = _core.stop_probabilities(drafter.chain_acceptances(length))
         if policy.explore == "uniform":
             drafter.allot(_core.allocate_uniform(len(stops) - 1, self._budget))
         else:
@@ -281,7 +304,7 @@ class _Speculation:
         if not taken.tokens:
             return False
         self._run.meter.chose("in-flight")
-        channel.draft(taken.tokens, taken.parents)
+        channel.draft(taken.tokens, taken.parents, wants_hint=control.wants_hint())
         return True
 
     def _chain_prospect(self, length: int) -> tuple[float, float]:

@@ -23,9 +23,6 @@ _ALONE: Final = 0.99
 _PRIOR: Final = 10.0
 """Tokens that the expectation before any drafting counts for."""
 
-_EXPECTED: Final = 1.2
-"""That expectation: trees, and drafts in flight, yield more than the chains of the model."""
-
 
 class ChainRecord:
     """How far the target went along drafted chains; old ones fade. O(LONGEST), not thread-safe."""
@@ -53,7 +50,9 @@ class ChainRecord:
 class Yield:
     """What drafting has really yielded, by what a model foretold of it. O(1), not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: float) -> None:
+        """``expected``: its bias before any drafting."""
+        self._expected = expected
         self._tokens = self._foretold = 0.0
 
     def observe(self, tokens: int, foretold: float) -> None:
@@ -69,4 +68,4 @@ class Yield:
     @property
     def bias(self) -> float:
         """By what to multiply what the model says."""
-        return (self._tokens + _EXPECTED * _PRIOR) / (self._foretold + _PRIOR)
+        return (self._tokens + self._expected * _PRIOR) / (self._foretold + _PRIOR)

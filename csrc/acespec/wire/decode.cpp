@@ -123,6 +123,7 @@ Draft read(const fb::Draft& table) {
   }
   m.resampled = TokenId{table.resampled()};
   m.more_tail = table.more_tail();
+  m.wants_hint = table.wants_hint();
   return m;
 }
 
@@ -165,6 +166,7 @@ Verdict read(const fb::Verdict& table) {
   if (table.sparse() != nullptr) {
     m.sparse = read(*table.sparse(), head.token_width());
   }
+  m.hint = unpack(bytes(table.hint()), head.token_width(), "Verdict.hint");
   return m;
 }
 

@@ -102,6 +102,7 @@ struct Draft {
   TokenId resampled = kNoToken;
   /// Residual mode: asks for more tail samples of the row rejected at `base`, and nothing else.
   bool more_tail = false;
+  bool wants_hint = false;  ///< the verdict may say how the cloud thinks that the text goes on
   bool operator==(const Draft&) const = default;
 };
 
@@ -135,6 +136,9 @@ struct Verdict {
   /// Residual mode: the token after the accepted ones was rejected under this distribution. The edge draws
   /// its successor and names it in the next Draft.
   std::optional<SparseRow> sparse{};
+  /// What may follow `tokens`, by the cloud's own guess: nothing of it is committed. Only while the request
+  /// goes on, and not beside a sparse row.
+  std::vector<TokenId> hint{};
   bool operator==(const Verdict&) const = default;
 };
 
