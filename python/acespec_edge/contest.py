@@ -14,7 +14,7 @@ that goes on, relative to drafts that it waits for, at which going on begins and
 _LEAST: Final = 1.01
 """The first of these at which drafts end that join: they slow nothing down, but are work."""
 
-_WAITED, _JOINED = 1.2, 1.0
+_WAITED, _JOINED = 1.1, 1.0
 """What each way of drafting is expected to yield, by the model, before it is tried: trees, and drafts in
 flight, yield more than the model's chains; of drafts that join some more come too late."""
 

@@ -20,7 +20,7 @@ them would often seem to be a bad drafter."""
 _ALONE: Final = 0.99
 """What a token of the target alone leaves: the network that drafting was paid on may be another by now."""
 
-_PRIOR: Final = 10.0
+_PRIOR: Final = 20.0
 """Tokens that the expectation before any drafting counts for."""
 
 
