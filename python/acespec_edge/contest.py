@@ -14,9 +14,9 @@ that goes on, relative to drafts that it waits for, at which going on begins and
 _LEAST: Final = 1.01
 """The first of these at which drafts end that join: they slow nothing down, but are work."""
 
-_WAITED, _JOINED = 1.1, 1.0
-"""What each way of drafting is expected to yield, by the model, before it is tried: trees, and drafts in
-flight, yield more than the model's chains; of drafts that join some more come too late."""
+_EXPECTED: Final = 1.1
+"""What drafting is expected to yield, by what the model says, before it is tried: trees, and drafts in flight,
+yield more than the model's chains."""
 
 _PROVEN: Final = 16
 """Tokens after which the drafter has shown what it is worth; before, the cloud goes on by itself, so that
@@ -32,7 +32,7 @@ class Contest:
         self.drafting = True
         self.joins = policy.go_on is not False
         self._policy = policy
-        self._waited, self._joined = Yield(_WAITED), Yield(_JOINED)
+        self._waited, self._joined = Yield(_EXPECTED), Yield(_EXPECTED)
         self._seen = 0
 
     def observe(self, tokens: int, foretold: float, *, counts: bool) -> None:
@@ -52,13 +52,13 @@ class Contest:
 
     def choose(self, *, waited: float, joined: float, alone: float) -> None:
         """Sets ``drafting`` and ``joins`` by what the models say of each way."""
-        waited, joined = waited * self._waited.bias, joined * self._joined.bias
+        waited *= self._waited.bias
         if self._policy.go_on is None:
-            known = self._seen >= _PROVEN
-            self.joins = not known or joined >= waited * (_WORSE if self.joins else _BETTER)
+            bound = waited * (_WORSE if self.joins else _BETTER)
+            self.joins = self._seen < _PROVEN or joined * self._joined.bias >= bound
         if self._policy.cloud_only is not None:
             self.drafting = not self._policy.cloud_only
             return
         ends = _LEAST if self.joins else _WORSE
-        bound = ends if self.drafting else _BETTER
-        self.drafting = (joined if self.joins else waited) >= bound * alone
+        expected = joined * min(1.0, self._joined.bias) if self.joins else waited
+        self.drafting = expected >= (ends if self.drafting else _BETTER) * alone

@@ -17,7 +17,7 @@ _ROUNDS: Final = 0.98
 """What a round leaves of the weight of those before: a round is a few tokens more or less, and a dozen of
 them would often seem to be a bad drafter."""
 
-_ALONE: Final = 0.99
+_ALONE: Final = 0.98
 """What a token of the target alone leaves: the network that drafting was paid on may be another by now."""
 
 _PRIOR: Final = 20.0

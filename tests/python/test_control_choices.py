@@ -66,7 +66,7 @@ def left_alone(control: Controller, tokens: int, since: float) -> int:
 
 
 def test_a_bad_spell_is_not_held_against_drafting_for_ever() -> None:
-    control = measured(tokens=4)
+    control = measured(replace(POLICIES["auto"], go_on=False), tokens=4)
     assert control.drafting_pays()
     at = 8.0
     for _ in range(20):  # every verdict is a second late
@@ -105,7 +105,7 @@ def after(rounds: int, *, step: float, acceptance: float) -> Controller:
     for number in range(1, rounds + 1):
         control.forwarded(1, FORWARD)
         nodes = number % 2 * 8
-        control.answered(verdict(0.2 * number, 3 if nodes else 1, nodes, verify=step))
+        control.answered(verdict(0.08 * number, 3 if nodes else 1, nodes, verify=step))
         control.drafting_pays()
     return control
 
