@@ -283,6 +283,7 @@ class Connection:
             accepted_nodes=len(ruling.path),
             own_nodes=ruling.own_nodes,
             accepted_own_nodes=len(ruling.own),
+            hinted_nodes=len(ruling.hint),
         )
         self._host.counters.queue.observe(queued)
         self._host.counters.verify.observe(forward)

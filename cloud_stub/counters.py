@@ -51,6 +51,7 @@ DESCRIPTIONS = {
     "accepted_nodes": "Drafted nodes accepted",
     "own_nodes": "Nodes verified that the cloud had drafted itself",
     "accepted_own_nodes": "Nodes accepted that the cloud had drafted itself",
+    "hinted_nodes": "Nodes that the cloud had drafted and sent to an edge as a hint",
     "dropped_drafts": "Drafts that no longer fitted",
     "faults": "Faults sent",
     "received_bytes": "Bytes received from edges",

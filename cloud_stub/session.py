@@ -115,6 +115,7 @@ class Session:
             logprobs=ruling.logprobs,
             sparse=None if ruling.rejection is None else ruling.rejection.sparse,
             reused=ruling.reused,
+            hint=ruling.hint,
         )
         if ruling.finish != _Finish.none:
             return [Send(verdict), *self._end_request(kept=True)]
@@ -273,6 +274,7 @@ class Session:
             weights=attempt.weights,
             resampled=attempt.resampled,
             finish=attempt.finish,
+            hint=attempt.hint,
         )
 
     # Ends.
