@@ -31,7 +31,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included.
+    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included; ``hint``: say how
+    the text may go on.
 
     Residual mode: ``weights`` of the tokens; ``resampled``: the tip, when the edge has drawn it; ``finish``:
     that token has ended the request, and there is nothing to verify.
@@ -46,6 +47,7 @@ class Verify:
     weights: list[int] = field(default_factory=list)
     resampled: int | None = None
     finish: Finish = Finish.none
+    hint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,12 @@ class MoreTail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Drop the work and the handle of ``ticket``."""
+    """Drop the work of ``ticket``. ``text``: what was committed, whose KV may be of use again; None when
+    nothing of it is to be kept.
+    """
 
     ticket: int
+    text: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

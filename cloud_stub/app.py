@@ -120,6 +120,8 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily("acespec_cloud_open_sessions", "Sessions open now", self._service.sessions)
         reserved = self._service.kv.reserved
         yield GaugeMetricFamily("acespec_cloud_reserved_kv_tokens", "KV reserved by requests", reserved)
+        kept = self._service.store.tokens
+        yield GaugeMetricFamily("acespec_cloud_kept_kv_tokens", "KV kept of requests that have ended", kept)
         waiting = self._service.scheduler.waiting
         yield GaugeMetricFamily("acespec_cloud_waiting_jobs", "Jobs that wait for the model", waiting)
         for name, value in self._service.counters.read().items():

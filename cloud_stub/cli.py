@@ -75,6 +75,15 @@ def serve(
             min=2, help="Tokens of all requests at a time [default: max-context for one session in 8]"
         ),
     ] = None,
+    keep_kv: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=86400.0,
+            metavar="SECONDS",
+            help="Keep what a request has read for the next that begins alike; 0 keeps nothing.",
+        ),
+    ] = 300.0,
     drain_seconds: DrainSeconds = 20.0,
     log_format: LogForm = LogFormat.text,
     log_level: LogFrom = LogLevel.warning,
@@ -110,6 +119,7 @@ def serve(
             pacing=pacing,
             max_sessions=max_sessions,
             kv_tokens=kv_tokens,
+            keep_kv=keep_kv,
             idle_timeout=idle_timeout,
             session_timeout=session_timeout,
         )

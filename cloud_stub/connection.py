@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Protocol
 
 from acespec_edge import _core
@@ -18,8 +19,10 @@ from cloud_stub.budget import KvBudget
 from cloud_stub.continuation import Continuation, SelfDrafting
 from cloud_stub.counters import Counters
 from cloud_stub.judge import Ruling, Terms
+from cloud_stub.prefix_store import Holding
 from cloud_stub.scheduler import Job, Scheduler, Units
 from cloud_stub.session import Phase, Session
+from cloud_stub.session_contexts import SessionContexts
 from cloud_stub.target import Target
 from cloud_stub.verifiers.base import Verifier
 from cloud_stub.work import Work, compiled
@@ -52,8 +55,9 @@ class Host(Protocol):
 class _Running:
     """One request. ``work`` is touched by the worker thread only."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, holding: Holding) -> None:
         self.terms = terms
+        self.holding = holding
         self.work: Work | None = None
         self.job: Job | None = None
         self.compiling: Future[None] | None = None
@@ -66,12 +70,14 @@ class Connection:
         self,
         host: Host,
         session: Session,
+        contexts: SessionContexts,
         send: Callable[[bytes], None],
         hang_up: Callable[[str], None],
         forget: Callable[[Connection], None],
     ) -> None:
         self._host = host
         self._session = session
+        self.contexts = contexts
         self._send = send
         self._hang_up = hang_up
         self._forget = forget
@@ -146,9 +152,9 @@ class Connection:
                 case Verify() | MoreTail():
                     running = self._running[action.ticket]
                     running.job = self._host.scheduler.submit(self._rule(running, action))
-                case Release(ticket):
+                case Release(ticket, text):
                     self._note("request ended", request=ticket)
-                    self._release(self._running.pop(ticket))
+                    self._release(self._running.pop(ticket), text)
                 case HangUp(reason):
                     self._hang_up(reason)
         if self._session.dropped_drafts != self._dropped:
@@ -160,14 +166,15 @@ class Connection:
         if self._host.draining:
             self._carry_out(self._session.decline(start.ticket, SHUTTING_DOWN, self._retry_after_ms))
             return
-        if not kv.take(tokens):
+        holding = self.contexts.admit(start.prompt, tokens)
+        if holding is None:
             reason = (
                 f"prompt and output may take {tokens} tokens of KV, and {kv.reserved} of {kv.capacity} are "
                 "taken: come back later, or ask for a smaller max_tokens"
             )
             self._carry_out(self._session.decline(start.ticket, reason, self._retry_after_ms))
             return
-        running = self._running[start.ticket] = _Running(start.terms)
+        running = self._running[start.ticket] = _Running(start.terms, holding)
         self._host.counters.add(requests=1)
         self._note("request", request=start.ticket, prompt_tokens=len(start.prompt), most_tokens=tokens)
         if start.terms.grammar_kind == _core.Grammar.none:
@@ -187,14 +194,15 @@ class Connection:
             if self._running.get(start.ticket) is running:
                 running.job = self._host.scheduler.submit(self._prefill(running, start, grammar))
 
-    def _release(self, running: _Running) -> None:
+    def _release(self, running: _Running, text: list[int] | None) -> None:
         if running.compiling is not None:
             running.compiling.cancel()
         if running.job is not None:
             self._host.scheduler.cancel(running.job)
-        self._host.scheduler.submit(_free(running))
-        # Whoever takes these tokens next is queued behind the job that frees them.
-        self._host.kv.give(running.terms.end)
+        if text is None:
+            self.contexts.free(running.holding, running.terms.end)
+        else:
+            self.contexts.keep(running.holding, text, running.terms.end)
 
     @property
     def _retry_after_ms(self) -> int:
@@ -216,21 +224,21 @@ class Connection:
         prompt, chunk = start.prompt, self._host.prefill_chunk
         busy = 0.0
         try:
-            handle = self._host.verifier.open()
-            try:
-                going_on = self._continuation(start.terms)
-                work = Work(handle, self._host.sampler, start.terms, prompt, grammar, going_on)
-            except BaseException:
-                handle.close()
-                raise
+            handle = running.holding.handle
+            if handle is None:
+                handle = running.holding.handle = self._host.verifier.open()
+            reused = handle.length
+            going_on = self._continuation(start.terms)
+            work = Work(handle, self._host.sampler, start.terms, prompt, grammar, going_on)
             running.work = work
-            for first in range(0, len(prompt), chunk):
+            self._host.counters.add(reused_tokens=reused)
+            for first in range(reused, len(prompt), chunk):
                 started = time.monotonic()
                 rows = work.prefill(prompt[first : first + chunk])
                 if first + chunk < len(prompt):
                     busy += time.monotonic() - started
                     yield
-            self._conclude(start, work.first(rows), 0, started, busy)
+            self._conclude(start, replace(work.first(rows), reused=reused), 0, started, busy)
         except Exception as error:
             self._report(start.ticket, error)
 
@@ -275,6 +283,7 @@ class Connection:
             accepted_nodes=len(ruling.path),
             own_nodes=ruling.own_nodes,
             accepted_own_nodes=len(ruling.own),
+            hinted_nodes=len(ruling.hint),
         )
         self._host.counters.queue.observe(queued)
         self._host.counters.verify.observe(forward)
@@ -290,14 +299,6 @@ class Connection:
                 logger.exception("the target failed", exc_info=error)
         with self._lock:
             self._carry_out(self._session.failed(ticket, code, reason))
-
-
-def _free(running: _Running) -> Units:
-    if running.work is not None:
-        running.work.close()
-        running.work = None
-    return
-    yield
 
 
 def _us(seconds: float) -> int:

@@ -6,10 +6,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
+
+_CHORE_INTERVAL = 1.0
 
 Units = Generator[None, None, None]
 """Work in pieces: the worker runs up to the next ``yield``, then lets the others have a turn."""
@@ -42,11 +44,13 @@ class Scheduler:
     of the queue after every unit, so sessions take turns and a long prompt delays nobody by more than one
     chunk.
 
-    Thread-safe. A unit that raises ends its job and is logged; the worker goes on.
+    Thread-safe. A unit that raises ends its job and is logged; the worker goes on. ``chore`` is called on the
+    worker's thread about once a second while nothing is queued, and must not raise.
     """
 
-    def __init__(self, pacing: Pacing) -> None:
+    def __init__(self, pacing: Pacing, chore: Callable[[], None] = lambda: None) -> None:
         self.pacing = pacing
+        self._chore = chore
         self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -99,12 +103,14 @@ class Scheduler:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._queue:
-                    if self._stopping.is_set():
-                        return
-                    self._changed.wait()
-                job = self._queue.popleft()
-            if self._advance(job):
+                if not self._queue and not self._stopping.is_set():
+                    self._changed.wait(_CHORE_INTERVAL)
+                if not self._queue and self._stopping.is_set():
+                    return
+                job = self._queue.popleft() if self._queue else None
+            if job is None:
+                self._chore()
+            elif self._advance(job):
                 with self._changed:
                     if not (job.cancelled or self._stopping.is_set()):
                         self._queue.append(job)

@@ -17,21 +17,27 @@ from cloud_stub.clients import Client
 from cloud_stub.connection import SHUTTING_DOWN, Connection
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.counters import Counters
+from cloud_stub.prefix_store import Owner, PrefixStore
 from cloud_stub.scheduler import Pacing, Scheduler
 from cloud_stub.session import Session
+from cloud_stub.session_contexts import SessionContexts
 from cloud_stub.target import Target, target_of
 from cloud_stub.verifiers.base import Verifier
+
+_DISPLACED = "the edge has come back on another connection"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
     """``prefill_chunk``: prompt tokens per turn at the model. ``kv_tokens``: tokens that the running requests
-    may hold together; None: full contexts for an eighth of the sessions. Times in seconds.
+    may hold together; None: full contexts for an eighth of the sessions. ``keep_kv``: for how long a request
+    that has ended leaves its KV, as far as the running ones leave room; 0: not at all. Times in seconds.
     """
 
     pacing: Pacing = field(default_factory=Pacing)
     max_sessions: int = 64
     kv_tokens: int | None = None
+    keep_kv: float = 300.0
     max_nodes: int = 256
     prefill_chunk: int = 256
     handshake_timeout: float = 10.0
@@ -58,6 +64,7 @@ class Service:
             handshake_timeout=self.options.handshake_timeout,
             idle_timeout=self.options.idle_timeout,
             session_timeout=self.options.session_timeout,
+            keep_kv=self.options.keep_kv,
         )
         self.kv = KvBudget(self._kv_capacity())
         self.prefill_chunk = self.options.prefill_chunk
@@ -66,7 +73,8 @@ class Service:
         self.verifier = verifier
         self.self_drafting = self_drafting
         self.sampler = _core.Sampler(self.target.vocabulary)
-        self.scheduler = Scheduler(self.options.pacing)
+        self.store = PrefixStore(self.kv, self.options.keep_kv, lambda units: self.scheduler.submit(units))
+        self.scheduler = Scheduler(self.options.pacing, self.store.expire)
         self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")
         self._connections: dict[Connection, Client] = {}
         self._clients: dict[bytes, Client] = {}
@@ -84,7 +92,8 @@ class Service:
     def connect(
         self, send: Callable[[bytes], None], hang_up: Callable[[str], None], key: Key | None = None
     ) -> Connection:
-        """Takes in a new connection, of the bearer of ``key``.
+        """Takes in a new connection, of the bearer of ``key``; what is kept of its requests is of use to
+        that bearer alone.
 
         ``send`` and ``hang_up`` are called from any thread, must not block, and must not call back. One
         session too many, of all or of the key's, is told to come back later and hung up on.
@@ -93,8 +102,12 @@ class Service:
         with self._lock:
             client = self._client(key, now)
         target = replace(self.target, max_context=client.context(self.target.max_context))
-        session = Session(target, secrets.token_bytes(16), now, client.spend)
-        connection = Connection(self, session, send, hang_up, self._forget)
+        name = secrets.token_bytes(16)
+        contexts = SessionContexts(
+            self.store, Owner("" if key is None else key.digest.hex(), name), self._displace
+        )
+        session = Session(target, name, now, contexts, client.spend)
+        connection = Connection(self, session, contexts, send, hang_up, self._forget)
         with self._lock:
             refusal = self._refusal() or client.enter()
             if refusal is None:
@@ -156,6 +169,16 @@ class Service:
                 "would be right, or a smaller max_context"
             )
         return given
+
+    def _displace(self, owner: Owner, by: SessionContexts) -> bool:
+        # Only a connection that is still greeting displaces another, and only one past that, whose key an
+        # edge can know, is displaced: so no two wait for each other.
+        with self._lock:
+            others = [one for one in self._connections if one.contexts.owner == owner]
+        for other in others:
+            if other.contexts is not by:
+                other.close(_DISPLACED)
+        return bool(others)
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from acespec_edge import _core
 from acespec_edge.errors import PeerError, UsageError
+from acespec_edge.prompt_codec import said_prompt
 from acespec_edge.protocol import round_after, wire_round
 from cloud_stub.actions import Action, HangUp, Message, MoreTail, Release, Send, Start, Verify
 from cloud_stub.judge import Ruling
@@ -33,6 +34,16 @@ class Phase(enum.Enum):
     CLOSED = "closed"
 
 
+class Contexts(Protocol):
+    """What is kept of requests that have ended."""
+
+    def resume(self, key: bytes) -> bool:
+        """Goes on with the session of this key; False when nothing is known of it."""
+
+    def beginning(self, count: int, digest: bytes) -> list[int] | None:
+        """The first ``count`` tokens of a kept text whose digest this is; None when there is no such text."""
+
+
 class Session:
     """Not thread-safe. Every method returns the actions to carry out, in order; time is in monotonic
     seconds.
@@ -43,13 +54,17 @@ class Session:
         target: Target,
         session_key: bytes,
         now: float,
+        contexts: Contexts | None = None,
         spend: Callable[[int, float], float] = lambda nodes, now: 0.0,
     ) -> None:
-        """``spend``: takes nodes to verify and the time; seconds until they may come, if not now."""
+        """``contexts``: None where none are kept. ``spend``: takes nodes to verify and the time; seconds
+        until they may come, if not now.
+        """
         self.phase = Phase.GREETING
         self.dropped_drafts = 0
         self._target = target
         self._key = session_key
+        self._contexts = contexts
         self._deadline = now + target.handshake_timeout
         self._end = now + target.session_timeout
         self._spend = spend
@@ -99,9 +114,11 @@ class Session:
             verify_us=verify_us,
             logprobs=ruling.logprobs,
             sparse=None if ruling.rejection is None else ruling.rejection.sparse,
+            reused=ruling.reused,
+            hint=ruling.hint,
         )
         if ruling.finish != _Finish.none:
-            return [Send(verdict), *self._end_request()]
+            return [Send(verdict), *self._end_request(kept=True)]
         return [Send(verdict), *self._go_on(request, now)]
 
     def failed(self, ticket: int, code: _core.FaultCode, reason: str) -> list[Action]:
@@ -109,7 +126,7 @@ class Session:
         request = self._request
         if request is None or request.ticket != ticket:
             return []
-        return [self._fault(request.number, code, reason), *self._end_request()]
+        return [self._fault(request.number, code, reason), *self._end_request(kept=False)]
 
     def decline(self, ticket: int, reason: str, retry_after_ms: int) -> list[Action]:
         """Takes that ``Start`` found no room: the request ends before it began, the session lives."""
@@ -139,12 +156,12 @@ class Session:
         if self.phase is Phase.CLOSED:
             return []
         self.phase = Phase.CLOSED
-        return [*self._end_request(), Send(_core.Close(reason=reason)), HangUp(reason)]
+        return [*self._end_request(kept=True), Send(_core.Close(reason=reason)), HangUp(reason)]
 
     def lost(self) -> list[Action]:
         """The connection is gone: nothing can be sent, only freed."""
         self.phase = Phase.CLOSED
-        return self._end_request()
+        return self._end_request(kept=True)
 
     # Messages.
 
@@ -157,6 +174,8 @@ class Session:
             )
         if hello.tokenizer != self._target.fingerprint:
             return self._fail(_FaultCode.tokenizer, self._target.describe_mismatch(hello))
+        if hello.resume and self._contexts is not None and self._contexts.resume(hello.resume):
+            self._key = hello.resume
         self.phase = Phase.READY
         self._touch(now)
         return [Send(self._target.welcome(self._key))]
@@ -165,7 +184,13 @@ class Session:
         if self._request is not None:
             reason = f"request {self._request.number} is still running: cancel it first"
             return [self._fault(message.request, _FaultCode.request, reason)]
-        prompt = message.prompt
+        try:
+            prompt = self._prompt_of(message)
+        except PeerError as error:
+            return self.refuse(str(error))
+        if prompt is None:
+            reason = f"no text that is kept for this session begins with the {message.held} tokens meant"
+            return [self._fault(message.request, _FaultCode.gone, f"{reason}: send the whole prompt")]
         try:
             terms = self._target.terms(message, prompt)
         except UsageError as error:
@@ -175,6 +200,15 @@ class Session:
         request = Request(message.request, self._tickets, terms, bounds, list(prompt), message.free_run)
         self._request = request
         return [Start(request.ticket, prompt, terms, now)]
+
+    def _prompt_of(self, message: _core.Open) -> list[int] | None:
+        """The whole prompt; None when what it builds upon is not kept."""
+        rest = said_prompt(message, self._target.limits.max_prompt)
+        if not message.held:
+            return rest
+        kept = self._contexts
+        begins = None if kept is None else kept.beginning(message.held, message.held_digest)
+        return None if begins is None else begins + rest
 
     def _draft(self, draft: _core.Draft, now: float) -> list[Action]:
         request = self._request
@@ -186,7 +220,7 @@ class Session:
         # A draft of 0 nodes asks for a plain step, or gives leave to one.
         if (wait := self._spend(max(1, len(draft.tokens)), now)) > 0:
             reason = f"more nodes in a second than this token may have verified: come back in {wait:.1f} s"
-            return [self._busy(request.number, reason, math.ceil(1000 * wait)), *self._end_request()]
+            return [self._busy(request.number, reason, math.ceil(1000 * wait)), *self._end_request(kept=True)]
         try:
             self._target.check_tokens("Draft.tokens", draft.tokens)
             if draft.resampled >= 0:
@@ -195,7 +229,8 @@ class Session:
         except PeerError as error:
             return self.refuse(str(error))
         except UsageError as error:
-            return [self._fault(request.number, _FaultCode.request, str(error)), *self._end_request()]
+            fault = self._fault(request.number, _FaultCode.request, str(error))
+            return [fault, *self._end_request(kept=False)]
         return self._go_on(request, now)
 
     def _cancel(self, message: _core.Cancel, now: float) -> list[Action]:
@@ -210,11 +245,11 @@ class Session:
             tokens=[],
             finish=_Finish.cancelled,
         )
-        return [Send(verdict), *self._end_request()]
+        return [Send(verdict), *self._end_request(kept=True)]
 
     def _bye(self, message: _core.Close | _core.Fault, now: float) -> list[Action]:
         self.phase = Phase.CLOSED
-        return [*self._end_request(), HangUp("the edge closed the session")]
+        return [*self._end_request(kept=True), HangUp("the edge closed the session")]
 
     # Work.
 
@@ -239,19 +274,22 @@ class Session:
             weights=attempt.weights,
             resampled=attempt.resampled,
             finish=attempt.finish,
+            hint=attempt.hint,
         )
 
     # Ends.
 
-    def _end_request(self) -> list[Action]:
+    def _end_request(self, *, kept: bool) -> list[Action]:
         request, self._request = self._request, None
-        return [] if request is None else [Release(request.ticket)]
+        if request is None:
+            return []
+        return [Release(request.ticket, request.committed if kept else None)]
 
     def _fail(self, code: _core.FaultCode, reason: str) -> list[Action]:
         if self.phase is Phase.CLOSED:
             return []
         self.phase = Phase.CLOSED
-        return [*self._end_request(), self._fault(0, code, reason), HangUp(reason)]
+        return [*self._end_request(kept=False), self._fault(0, code, reason), HangUp(reason)]
 
     def _fault(self, number: int, code: _core.FaultCode, reason: str) -> Send:
         return Send(_core.Fault(request=number, code=code, message=reason[: self._target.max_text]))

@@ -16,8 +16,8 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``vocabulary``: drawable ids. Times in seconds. ``max_waiting``: drafts of a request that may queue
-    up.
+    """``vocabulary``: drawable ids. Times in seconds; ``keep_kv``: for which contexts of ended requests are
+    kept. ``max_waiting``: drafts of a request that may queue up.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Target:
     idle_timeout: float = 600.0
     session_timeout: float = 86_400.0
     max_text: int = 1000
+    keep_kv: float = 0.0
 
     @property
     def limits(self) -> _core.Limits:
@@ -48,12 +49,13 @@ class Target:
             max_nodes=self.max_nodes,
             session=session_key,
             target=self.name,
+            keep_s=int(self.keep_kv),
         )
 
     def terms(self, request: _core.Open, prompt: Sequence[int]) -> Terms:
         """The terms of a request; raises UsageError naming what cannot be served.
 
-        ``prompt``: the request's, which is copied whenever it is read off a message.
+        ``prompt``: the whole of it, whatever the message holds.
         """
         length = len(prompt)
         if length == 0:

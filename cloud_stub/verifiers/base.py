@@ -50,6 +50,16 @@ class Handle(Protocol):
         """Frees the KV. The handle is not used afterwards."""
 
 
+class KeptHandle(Handle, Protocol):
+    """A handle that a later request may go on with."""
+
+    def crop(self, length: int) -> None:
+        """Keeps the first ``length`` tokens (at most all of them), and nothing that a verification left."""
+
+    def branch(self, length: int) -> KeptHandle:
+        """Another handle with the first ``length`` tokens of this one, which stays as it is. O(length)."""
+
+
 class Verifier(Protocol):
     """One loaded target. Its handles share the weights and are driven by one thread."""
 
@@ -69,7 +79,7 @@ class Verifier(Protocol):
     def max_context(self) -> int:
         """Prompt and output tokens of one request."""
 
-    def open(self) -> Handle:
+    def open(self) -> KeptHandle:
         """A handle with an empty context."""
 
 

@@ -63,6 +63,11 @@ class TailLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self._value_buffer[:, :, start:end] = self._value_buffer.index_select(2, rows)
         self.length = end
 
+    def fill(self, other: TailLayer, length: int) -> None:
+        """Appends copies of the first ``length`` rows of another layer."""
+        if other._key_buffer is not None and other._value_buffer is not None:
+            self.update(other._key_buffer[:, :, :length], other._value_buffer[:, :, :length])
+
     def get_seq_length(self) -> int:
         """Rows in use."""
         return self.length
@@ -87,6 +92,14 @@ class TailCache(Cache):
     def length(self) -> int:
         """Tokens whose KV is held."""
         return self.tails[0].length
+
+    @torch.inference_mode()
+    def copy(self, length: int) -> TailCache:
+        """Another cache with the first ``length`` tokens of this one, in memory of its own."""
+        other = TailCache(len(self.tails))
+        for mine, theirs in zip(self.tails, other.tails, strict=True):
+            theirs.fill(mine, length)
+        return other
 
     @torch.inference_mode()
     def keep(self, start: int, path: list[int]) -> None:

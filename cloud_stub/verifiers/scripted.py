@@ -79,9 +79,27 @@ class ScriptedHandle:
         self._committed += [tip, *(tokens[node] for node in path)]
         self._pending = None
 
+    def crop(self, length: int) -> None:
+        """See ``KeptHandle.crop``."""
+        self._check_length(length)
+        del self._committed[length:]
+        self._pending = None
+
+    def branch(self, length: int) -> ScriptedHandle:
+        """See ``KeptHandle.branch``."""
+        self._check_length(length)
+        other = ScriptedHandle(self._logits_of, self._logits_width)
+        other._committed = self._committed[:length]
+        return other
+
     def close(self) -> None:
         """See ``Handle.close``."""
         self._closed = True
+
+    def _check_length(self, length: int) -> None:
+        if self._closed or not 0 <= length <= len(self._committed):
+            state = "closed" if self._closed else f"at {len(self._committed)}"
+            raise UsageError(f"length is {length}: the handle is {state}")
 
     def _require(self, *, pending: bool) -> None:
         if self._closed:

@@ -142,6 +142,18 @@ class TorchHandle:
         self._committed += 1 + len(path)
         self._settle(1 + path[-1] if path else 0)
 
+    def crop(self, length: int) -> None:
+        """See ``KeptHandle.crop``. ``features`` are None until the next forward."""
+        self._open_cache().keep(length, [])
+        self._committed = length
+        self._states = self.features = None
+
+    def branch(self, length: int) -> TorchHandle:
+        """See ``KeptHandle.branch``."""
+        other = TorchHandle(self._verifier, self._open_cache().copy(length))
+        other._committed = length
+        return other
+
     def close(self) -> None:
         """See ``Handle.close``."""
         self._cache = self._states = self.features = None

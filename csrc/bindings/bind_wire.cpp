@@ -83,6 +83,20 @@ class MessageClass {
     return listed(name);
   }
 
+  MessageClass& blob(const char* name, std::vector<std::uint8_t> Message::* member) {
+    class_.def_property(
+        name,
+        [member](const Message& m) {
+          const std::vector<std::uint8_t>& value = m.*member;
+          return py::bytes(reinterpret_cast<const char*>(value.data()), value.size());
+        },
+        [member](Message& m, const py::bytes& value) {
+          const std::string_view view = value;
+          (m.*member).assign(view.begin(), view.end());
+        });
+    return listed(name);
+  }
+
   /// Ends the list: a constructor of keywords, each with the default of the C++ field, and a repr.
   void done() {
     const py::tuple names(py::cast(names_));
@@ -126,6 +140,7 @@ void bind_messages(py::module_& m) {
       .field("vocabulary", &Hello::vocabulary)
       .field("drafter", &Hello::drafter)
       .field("chunks", &Hello::chunks)
+      .blob("resume", &Hello::resume)
       .done();
   MessageClass<Welcome>(m, "Welcome")
       .field("version", &Welcome::version)
@@ -134,6 +149,7 @@ void bind_messages(py::module_& m) {
       .field("max_nodes", &Welcome::max_nodes)
       .bytes("session", &Welcome::session)
       .field("target", &Welcome::target)
+      .field("keep_s", &Welcome::keep_s)
       .done();
   MessageClass<Open>(m, "Open")
       .field("request", &Open::request)
@@ -146,6 +162,9 @@ void bind_messages(py::module_& m) {
       .field("grammar_kind", &Open::grammar_kind)
       .field("grammar", &Open::grammar)
       .field("mode", &Open::mode)
+      .blob("prompt_zstd", &Open::prompt_zstd)
+      .field("held", &Open::held)
+      .blob("held_digest", &Open::held_digest)
       .done();
   MessageClass<TokenLogprob>(m, "TokenLogprob")
       .field("logprob", &TokenLogprob::logprob)
@@ -167,6 +186,8 @@ void bind_messages(py::module_& m) {
       .field("verify_us", &Verdict::verify_us)
       .field("logprobs", &Verdict::logprobs)
       .field("sparse", &Verdict::sparse)
+      .field("reused", &Verdict::reused)
+      .tokens("hint", &Verdict::hint)
       .done();
   MessageClass<Cancel>(m, "Cancel").field("request", &Cancel::request).done();
   MessageClass<Close>(m, "Close").field("reason", &Close::reason).done();
@@ -187,6 +208,7 @@ void bind_messages(py::module_& m) {
       .field("q", &Draft::q)
       .token("resampled", &Draft::resampled)
       .field("more_tail", &Draft::more_tail)
+      .field("wants_hint", &Draft::wants_hint)
       .done();
 }
 
@@ -194,6 +216,7 @@ void bind_messages(py::module_& m) {
 
 void bind_wire(py::module_& m) {
   m.attr("PROTOCOL_VERSION") = kProtocolVersion;
+  m.attr("DIGEST_BYTES") = kDigestBytes;
 
   py::native_enum<Finish>(m, "Finish", "enum.IntEnum")
       .value("none", Finish::kNone)
@@ -210,6 +233,7 @@ void bind_wire(py::module_& m) {
       .value("busy", FaultCode::kBusy)
       .value("request", FaultCode::kRequest)
       .value("internal", FaultCode::kInternal)
+      .value("gone", FaultCode::kGone)
       .finalize();
 
   py::native_enum<Mode>(m, "Mode", "enum.IntEnum")

@@ -152,6 +152,7 @@ def gumbel_words(seed: int, position: int, first: int, count: int) -> npt.NDArra
     """The 32-bit words of the coupled noise of tokens ``first`` to ``first + count - 1``."""
 
 PROTOCOL_VERSION: int
+DIGEST_BYTES: int
 
 class Finish(IntEnum):
     none = 0
@@ -168,6 +169,7 @@ class FaultCode(IntEnum):
     busy = 5
     request = 6
     internal = 7
+    gone = 8
 
 class Mode(IntEnum):
     """How the target decides on a drafted token."""
@@ -191,6 +193,7 @@ class Hello:
     vocabulary: int
     drafter: str
     chunks: list[int]
+    resume: bytes
     def __init__(
         self,
         *,
@@ -199,6 +202,7 @@ class Hello:
         vocabulary: int = 0,
         drafter: str = "",
         chunks: Sequence[int] = (),
+        resume: bytes = b"",
     ) -> None: ...
 
 class Welcome:
@@ -208,6 +212,7 @@ class Welcome:
     max_nodes: int
     session: bytes
     target: str
+    keep_s: int
     def __init__(
         self,
         *,
@@ -217,6 +222,7 @@ class Welcome:
         max_nodes: int = 0,
         session: bytes = ...,
         target: str = "",
+        keep_s: int = 0,
     ) -> None: ...
 
 class Open:
@@ -230,6 +236,9 @@ class Open:
     grammar_kind: Grammar
     grammar: str
     mode: Mode
+    prompt_zstd: bytes
+    held: int
+    held_digest: bytes
     def __init__(
         self,
         *,
@@ -243,6 +252,9 @@ class Open:
         grammar_kind: Grammar = ...,
         grammar: str = "",
         mode: Mode = ...,
+        prompt_zstd: bytes = b"",
+        held: int = 0,
+        held_digest: bytes = b"",
     ) -> None: ...
 
 class TokenLogprob:
@@ -283,6 +295,7 @@ class Draft:
     q: list[int]
     resampled: int
     more_tail: bool
+    wants_hint: bool
     def __init__(
         self,
         *,
@@ -296,6 +309,7 @@ class Draft:
         q: Sequence[int] = (),
         resampled: int = -1,
         more_tail: bool = False,
+        wants_hint: bool = False,
     ) -> None: ...
 
 class Verdict:
@@ -309,6 +323,8 @@ class Verdict:
     verify_us: int
     logprobs: list[TokenLogprob]
     sparse: SparseRow | None
+    reused: int
+    hint: list[int]
     def __init__(
         self,
         *,
@@ -322,6 +338,8 @@ class Verdict:
         verify_us: int = 0,
         logprobs: Sequence[TokenLogprob] = (),
         sparse: SparseRow | None = None,
+        reused: int = 0,
+        hint: Sequence[int] = (),
     ) -> None: ...
 
 class Cancel:
@@ -854,6 +872,9 @@ class Drafter:
         Left out is what a verdict would leave no position behind, and what would be numbered more than 255
         above its parent. Residual mode sends chains: UsageError, and ``survey`` finds nothing.
         """
+    def skip_numbers(self, count: int) -> None:
+        """Leaves the next ``count`` numbers to nodes that the caller sends on its own, from elsewhere than
+        this tree."""
     def take_chain(self, length: int) -> Taken:
         """The next ``length`` tokens of the main chain below those sent; fewer if fewer are ready, none when
         the first would be numbered more than 255 above its parent. Residual mode has one chain in flight:

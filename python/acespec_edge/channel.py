@@ -13,7 +13,7 @@ from acespec_edge import _core
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.request import Request
 from acespec_edge.session import EdgeSession
-from acespec_edge.session_events import Committed, Welcomed
+from acespec_edge.session_events import Committed, Repeated, Welcomed
 from acespec_edge.session_state import State
 from acespec_edge.stats import Counters
 from acespec_edge.transport import Link, Received
@@ -127,10 +127,17 @@ class Channel:
         free_run: bool = False,
         weights: Sequence[int] = (),
         resampled: int | None = None,
+        wants_hint: bool = False,
     ) -> int:
         """Sends nodes; see EdgeSession.draft. Returns the size of the message."""
         frame = self._session.draft(
-            tokens, parents, at=self._clock(), free_run=free_run, weights=weights, resampled=resampled
+            tokens,
+            parents,
+            at=self._clock(),
+            free_run=free_run,
+            weights=weights,
+            resampled=resampled,
+            wants_hint=wants_hint,
         )
         self._send(frame)
         return len(frame)
@@ -142,9 +149,8 @@ class Channel:
     def poll(self) -> Committed | None:
         """What has arrived, without waiting."""
         received = self._link.receive(0.0)
-        if received is None:
-            return None
-        return self._committed(self._take(received))
+        event = None if received is None else self._take(received)
+        return None if event is None else self._committed(event)
 
     def wait(self, cancelled: threading.Event, until: float = math.inf) -> Committed | None:
         """The next verdict; None when ``cancelled`` is set first, or ``until`` passes."""
@@ -182,12 +188,14 @@ class Channel:
     def _wait(
         self, seconds: float, cancelled: threading.Event, until: float = math.inf
     ) -> Committed | Welcomed | None:
-        deadline = self._since + seconds
         while not cancelled.is_set():
-            now = self._clock()
+            now, deadline = self._clock(), self._since + seconds
             received = self._link.receive(max(0.0, min(deadline - now, until - now, _CANCEL_LATENCY)))
             if received is not None:
-                return self._take(received)
+                event = self._take(received)
+                if event is not None:
+                    return event
+                continue
             now = self._clock()
             if now >= until:
                 return None
@@ -195,9 +203,15 @@ class Channel:
                 raise LinkError(f"no answer from the cloud for {seconds:g} s")
         return None
 
-    def _take(self, received: Received) -> Committed | Welcomed:
+    def _take(self, received: Received) -> Committed | Welcomed | None:
+        """None for what only the session had to know of."""
         self._since = received.at
-        return self._session.receive(received.data, received.at)
+        event = self._session.receive(received.data, received.at)
+        if not isinstance(event, Repeated):
+            return event
+        for frame in event.frames:
+            self._send(frame)
+        return None
 
     def _committed(self, event: Committed | Welcomed) -> Committed:
         if isinstance(event, Committed):

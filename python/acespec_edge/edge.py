@@ -19,6 +19,7 @@ from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.endpoints import Endpoint
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
+from acespec_edge.known_contexts import KnownContexts
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
 from acespec_edge.policy import POLICIES, Policy, named_policy
 from acespec_edge.prompt import Prompt
@@ -113,6 +114,7 @@ class EdgeRuntime:
         self._connector = connector_to(cloud, target, Endpoint("", **given), timeout)
         self._drafter = drafter
         self._channel: Channel | None = None
+        self._contexts = KnownContexts()
         self._turn = threading.Lock()
         self._admission = threading.Lock()
         """Guards ``_closed`` and ``_running``: what close() does not find in there does not start."""
@@ -279,6 +281,7 @@ class EdgeRuntime:
             vocabulary=vocabulary.size,
             drafter=self._bundle.name,
             chunks=vocabulary.chunks,
+            contexts=self._contexts,
         )
         channel = Channel(connector(), session, self._timeout)
         if not channel.greet(cancelled):

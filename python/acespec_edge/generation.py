@@ -116,13 +116,16 @@ class Generation:
             self._meter.shown(len(ids), now)
         sink(Piece(text, ids, self._origin, now - self._meter.started, logprobs))
 
+    def _cached(self) -> int:
+        return self._meter.reused_tokens if self._origin == "edge" else self._meter.wire.reused
+
     def _result(self, finish: FinishReason) -> Result:
         ids = self._output.token_ids
         return Result(
             text=self._output.text,
             token_ids=ids,
             finish_reason=finish,
-            usage=Usage(len(self._request.prompt), len(ids)),
+            usage=Usage(len(self._request.prompt), len(ids), self._cached()),
             stats=self._meter.summary(time.monotonic()),
             logprobs=None if self._request.logprobs is None else self._logprobs,
             earlier_ids=list(self._request.earlier),

@@ -86,6 +86,7 @@ def committed_by(
         queue=queue,
         nodes=0 if idle else answered.verified(room),
         answered=sent is not None,
+        hint=list(verdict.hint),
     )
 
 

@@ -32,20 +32,26 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens counted: ``completion_tokens`` is exactly the number of ids returned."""
+    """Tokens counted: ``completion_tokens`` is exactly the number of ids returned; ``cached_tokens``, of the
+    prompt, are those whose keys and values whoever answered had from an earlier request.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def to_dict(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, Any]:
+        """As OpenAI has it; the details are there when there is something to them."""
+        details = {"prompt_tokens_details": {"cached_tokens": self.cached_tokens}}
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.total_tokens,
+            **(details if self.cached_tokens else {}),
         }
 
 

@@ -11,11 +11,14 @@ from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.faults import raise_fault
 from acespec_edge.grammar_text import GrammarText
 from acespec_edge.in_flight import Answered, InFlight, SentDraft, committed_by
+from acespec_edge.known_contexts import KnownContexts
+from acespec_edge.opening import Opening
+from acespec_edge.prefix import text_of
 from acespec_edge.protocol import chain_parents, offsets_from_parents, wire_round
-from acespec_edge.session_events import Committed, Event, Welcomed
+from acespec_edge.session_events import Committed, Event, Repeated, Welcomed
 from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
-from acespec_edge.verdict_rules import Terms, check_logprobs, check_sparse, check_tokens
+from acespec_edge.verdict_rules import Terms, check_hint, check_logprobs, check_sparse, check_tokens
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
 
@@ -30,10 +33,24 @@ class EdgeSession:
     """
 
     def __init__(
-        self, *, tokenizer: bytes, vocabulary: int, drafter: str, chunks: Sequence[int] = ()
+        self,
+        *,
+        tokenizer: bytes,
+        vocabulary: int,
+        drafter: str,
+        chunks: Sequence[int] = (),
+        contexts: KnownContexts | None = None,
     ) -> None:
+        """``contexts``: of the sessions before, whose last this one asks to go on with; it keeps them up to
+        date for the next.
+        """
+        self._contexts = KnownContexts() if contexts is None else contexts
         self._hello = _core.Hello(
-            tokenizer=tokenizer, vocabulary=vocabulary, drafter=drafter, chunks=list(chunks)
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
+            drafter=drafter,
+            chunks=list(chunks),
+            resume=self._contexts.key,
         )
         self._vocabulary = vocabulary
         self._limits = _core.Limits()
@@ -44,6 +61,8 @@ class EdgeSession:
         self._terms = Terms(frozenset(), 0, vocabulary, 0)
         self._prompt_length = 0
         self._in_flight: InFlight | None = None
+        self._opening: Opening | None = None
+        """Until the first verdict."""
 
     @property
     def waiting(self) -> bool:
@@ -103,11 +122,13 @@ class EdgeSession:
         logprobs: int = -1,
         grammar: GrammarText | None = None,
     ) -> bytes:
-        """Starts the next request. ``at``: now, in the seconds of the clock that stamps arrivals."""
+        """Starts the next request; of the prompt goes what the cloud does not keep. ``at``: now, in the
+        seconds of the clock that stamps arrivals.
+        """
         request = self._request % 0xFFFF + 1
+        text = text_of(prompt)
         message = _core.Open(
             request=request,
-            prompt=list(prompt),
             rules=rules,
             stop_ids=list(stop_ids),
             max_tokens=max_tokens,
@@ -117,14 +138,17 @@ class EdgeSession:
             grammar="" if grammar is None else grammar.text,
             mode=mode,
         )
-        frame = self._send(message)
+        opening = Opening(text, self._contexts.held(text, at), message)
+        frame = self._send(opening.message)
+        self._contexts.begin(text, at)
+        self._opening = opening
         self._request = request
         room = self.welcome.max_context - len(prompt) if self.welcome is not None else 0
         self._terms = Terms(frozenset(stop_ids), max_tokens, self._vocabulary, room, mode, logprobs)
         self.counters = Counters(bytes_up=len(frame))
         self._prompt_length = len(prompt)
-        opening = SentDraft(0, free_run, at, len(frame), asks=len(prompt), opening=True)
-        self._in_flight = InFlight(len(prompt), opening)
+        sent = SentDraft(0, free_run, at, len(frame), asks=len(prompt), opening=True)
+        self._in_flight = InFlight(len(prompt), sent)
         return frame
 
     def draft(
@@ -136,6 +160,7 @@ class EdgeSession:
         free_run: bool = False,
         weights: Sequence[int] = (),
         resampled: int | None = None,
+        wants_hint: bool = False,
     ) -> bytes:
         """More nodes for the cloud's tree, on everything committed so far.
 
@@ -144,7 +169,7 @@ class EdgeSession:
         token. No nodes ask for one plain step if the cloud has none either; with ``free_run`` it goes on by
         itself whenever it has none. Residual mode takes a chain at a time: ``weights`` of the tokens less 1;
         ``resampled``: the token drawn in place of the one that the last verdict rejected, committed in front
-        of the chain.
+        of the chain. ``wants_hint``: the verdict may say how the text goes on, by the cloud's own guess.
 
         Raises UsageError for an unknown parent or one more than 255 numbers back, and for more nodes or
         drafts than the cloud lets wait.
@@ -164,6 +189,7 @@ class EdgeSession:
             free_run=free_run,
             q=list(weights),
             resampled=_core.Draft().resampled if resampled is None else resampled,
+            wants_hint=wants_hint,
         )
         frame = self._send_draft(message)
         drawn = () if resampled is None else (resampled,)
@@ -203,6 +229,8 @@ class EdgeSession:
 
     def _send_draft(self, message: _core.Draft) -> bytes:
         frame = self._send(message)
+        if self._opening is not None:
+            self._opening.followed_by(frame)
         self.counters.sent_draft(len(frame), len(message.tokens))
         return frame
 
@@ -262,21 +290,39 @@ class EdgeSession:
                 "install matching versions"
             )
         self.welcome = welcome
+        self._contexts.welcomed(welcome.session, welcome.keep_s)
         return Welcomed(welcome)
 
-    def _failed(self, fault: _core.Fault, at: float) -> Committed:
-        """A fault of a cancelled request is its end. All others raise."""
+    def _failed(self, fault: _core.Fault, at: float) -> Committed | Repeated:
+        """A fault of a cancelled request is its end, and one that says that the cloud does not keep what the
+        Open builds upon has it sent whole. All others raise.
+        """
         cancelling = self.state is State.CANCELLING
         running = self._request if cancelling or self.state is State.RUNNING else 0
         if fault.request not in (0, running):
             raise PeerError(f"fault of request {fault.request} while this session is {self.state.value}")
+        if fault.code == _core.FaultCode.gone and self.state is State.RUNNING and fault.request != 0:
+            return self._repeated(fault)
+        if running:
+            self._contexts.fail()
         self._over(State.CLOSED if fault.request == 0 else State.IDLE)
         if cancelling and fault.request != 0:
             return Committed([], 0, _core.Finish.cancelled, at)
         raise_fault(fault)
 
+    def _repeated(self, fault: _core.Fault) -> Repeated:
+        again = None if self._opening is None else self._opening.whole()
+        if again is None:
+            raise PeerError(f"the cloud reports a text as gone that was not built upon: {fault.message}")
+        message, drafts = again
+        frames = [_core.encode(message, self._limits), *drafts]
+        self._contexts.only_newest()
+        self.counters.bytes_up += sum(map(len, frames))
+        return Repeated(frames)
+
     def _over(self, state: State) -> None:
         self.state = state
+        self._opening = None
         if self._in_flight is not None:
             self._in_flight.end()
 
@@ -300,9 +346,14 @@ class EdgeSession:
         whole = [*(answered.sent.drawn if answered.sent is not None else ()), *tokens]
         check_tokens(whole, verdict.finish, terms, generated - len(whole) + len(tokens), rejected=rejected)
         check_logprobs(verdict.logprobs, len(whole), terms)
+        check_hint(verdict.hint, terms)
         room = min(terms.max_tokens, terms.room) - generated
         event = committed_by(verdict, answered, tokens, room=room, size=size, at=at)
         flight.commit(answered, tokens, rejected=rejected)
+        self._contexts.grow(whole, at)
+        if self._opening is not None:
+            self._opening = None
+            self.counters.reused = min(verdict.reused, self._prompt_length)
         self._count(event, answered, len(whole))
         return event
 

@@ -21,6 +21,8 @@ class Committed:
     one for what the draft resampled. ``sparse``: the token after them was rejected; this side draws another
     and names it in the next draft.
 
+    ``hint``: what the cloud thinks that follows; nothing of it is committed.
+
     ``answered``: it answers a draft, or the Open, that no verdict has answered before; of the newest such,
     ``bytes_up`` are the bytes and ``round_trip`` the seconds there and back, without the cloud's ``queue``
     and ``verify`` (``None`` when it answers none). ``rough``: that was the Open. ``bytes_down``: of the
@@ -41,6 +43,16 @@ class Committed:
     queue: float = 0.0
     nodes: int = 0
     answered: bool = False
+    hint: list[int] = field(default_factory=list)
 
 
-Event = Welcomed | Committed
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The cloud does not keep what the request builds upon: these messages are to be sent, which say it
+    anew.
+    """
+
+    frames: list[bytes]
+
+
+Event = Welcomed | Committed | Repeated

@@ -38,6 +38,8 @@ class Stats:
     """Forwards of the drafter."""
     reused_tokens: int
     """Prompt tokens the drafter still had from the request before."""
+    cloud_reused_tokens: int
+    """Prompt tokens the cloud still had from an earlier request."""
     ttft_ms: float
     """From the request to the first token."""
     tokens_per_second: float
@@ -73,6 +75,7 @@ class Counters:
     rtt: float = 0.0
     drafts: int = 0
     nodes: int = 0
+    reused: int = 0
 
     def sent_draft(self, size: int, nodes: int) -> None:
         """Counts a draft of ``nodes`` nodes and ``size`` bytes."""
@@ -151,6 +154,7 @@ class Meter:
             draft_ms=1e3 * _ratio(sum(self.drafting), len(self.drafting)),
             forwards=self.forwards,
             reused_tokens=self.reused_tokens,
+            cloud_reused_tokens=wire.reused,
             ttft_ms=0.0 if self.first_at is None else 1e3 * (self.first_at - self.started),
             tokens_per_second=_ratio(self.tokens - self.first_tokens, elapsed),
             seconds=now - self.started,

@@ -137,7 +137,7 @@ def scripted_rig(size: int = 16, *, max_context: int = 4096, seed: int = 0, **op
 class Client:
     """One connection. Verdicts are appended to ``committed`` the way an edge would."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, identity: str = "") -> None:
         self.rig = rig
         self.inbox: deque[Any] = deque()
         self.hung_up: str | None = None
@@ -145,7 +145,7 @@ class Client:
         self.next_node = 1
         self.nodes: dict[int, tuple[int, int, int]] = {}
         """Token, parent and its draft's base, by number."""
-        self.connection = rig.service.connect(self._hear, self._end)
+        self.connection = rig.service.connect(self._hear, self._end, identity)
 
     def _hear(self, data: bytes) -> None:
         assert self.hung_up is None, "a message after the end"

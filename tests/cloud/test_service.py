@@ -38,17 +38,18 @@ def test_kv_is_reserved_from_open_to_release() -> None:
 
 
 def test_kv_is_given_back_behind_the_job_that_frees_it() -> None:
-    rig = scripted_rig(max_context=100, kv_tokens=100)
-    client, other = rig.client(), rig.client()
-    client.open(PROMPT, max_tokens=97)
-    (running,) = client.connection._running.values()
-    client.say(_core.Cancel(request=1))
-    other.say(_core.Open(request=1, prompt=PROMPT, max_tokens=97))
-    assert running.work is not None and other.connection._running
-    rig.scheduler.step()
-    assert running.work is None and not other.inbox
-    rig.scheduler.run()
-    assert other.inbox
+    for keep_kv in (0.0, 300.0):
+        rig = scripted_rig(max_context=100, kv_tokens=100, keep_kv=keep_kv)
+        client, other = rig.client(), rig.client()
+        client.open(PROMPT, max_tokens=97)
+        (running,) = client.connection._running.values()
+        client.say(_core.Cancel(request=1))
+        other.say(_core.Open(request=1, prompt=PROMPT, max_tokens=97))
+        assert running.holding.handle is not None and other.connection._running
+        rig.scheduler.step()
+        assert running.holding.handle is None and not other.inbox
+        rig.scheduler.run()
+        assert other.inbox
 
 
 def test_the_kv_of_a_service_has_a_default_and_a_least() -> None:
@@ -76,6 +77,7 @@ class CountingOpen:
     rules, stop_ids = _core.SamplingRules(), ()
     mode, logprobs = _core.Mode.coupled, -1
     grammar_kind, grammar = _core.Grammar.none, ""
+    prompt_zstd, held, held_digest = b"", 0, b""
 
     def __init__(self) -> None:
         self.copies = 0

@@ -317,3 +317,33 @@ def test_kinds_of_draws_agree_between_service_and_core(verifier: TorchVerifier) 
             break
         client.draft(round, truth[len(client.committed) : len(client.committed) + 4])
     assert client.committed == truth
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_k1_n2_what_is_cropped_or_branched_goes_on_as_if_it_were_read_anew(kind: str) -> None:
+    verifier = TorchVerifier(make_model(kind), tiny_vocabulary(SIZE), name=kind)
+    random_tokens = random.Random(5)
+    text = [random_tokens.randrange(SIZE) for _ in range(300)]
+    handle = verifier.open()
+    handle.prefill(text)
+    for length in (280, 257, 131, 1):
+        handle.verify(3, [1, 2, 4], [ROOT, 0, ROOT])  # left without keep
+        handle.crop(length)
+        branch = handle.branch(length)
+        for one in (handle, branch):
+            assert one.length == length
+            rows = one.prefill([9, 8])
+            np.testing.assert_allclose(rows, fresh_row(verifier, [*text[:length], 9, 8])[None], atol=1e-4)
+            tree = one.verify(7, [5, 6], [ROOT, 0])
+            np.testing.assert_allclose(
+                tree[2], fresh_row(verifier, [*text[:length], 9, 8, 7, 5, 6]), atol=1e-4
+            )
+            one.keep([0])
+        branch.close()
+        assert handle.length == length + 4, "what is done with a branch is its own"
+        handle.crop(length)
+
+
+def test_a_branch_of_nothing_is_an_empty_handle(verifier: TorchVerifier) -> None:
+    branch = verifier.open().branch(0)
+    np.testing.assert_allclose(branch.prefill([1, 2]), fresh_row(verifier, [1, 2])[None], atol=1e-4)

@@ -26,15 +26,22 @@ std::vector<TokenId> ids(std::initializer_list<std::int32_t> values) {
   return tokens;
 }
 
+Bytes bytes_of(const std::string& hex) {
+  Bytes bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::uint8_t>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
 Bytes golden(const std::string& name) {
   std::ifstream file(std::string(ACESPEC_VECTORS) + "/wire/" + name + ".hex");
   REQUIRE_MESSAGE(file.good(), name);
   Bytes bytes;
   std::string line;
   while (std::getline(file, line)) {
-    for (std::size_t i = 0; i + 1 < line.size(); i += 2) {
-      bytes.push_back(static_cast<std::uint8_t>(std::stoul(line.substr(i, 2), nullptr, 16)));
-    }
+    const Bytes of_line = bytes_of(line);
+    bytes.insert(bytes.end(), of_line.begin(), of_line.end());
   }
   return bytes;
 }
@@ -70,6 +77,34 @@ Verdict verdict_sparse() {
   return verdict;
 }
 
+Open open_held() {
+  Open open{9, ids({5, 6}), {}, {}, 32};
+  open.held = 3;
+  open.held_digest = bytes_of("17ab3cb590e849d1bd70a73f9acb72e3");
+  return open;
+}
+
+Open open_zstd() {
+  Open open{10, {}, {}, {}, 32};
+  open.prompt_zstd = bytes_of(
+      "28b52ffd60b003ed02005206141d906fff3fe181071e78e081071e78e08196929292922275777777779414d34fcc48c5"
+      "416e1534537291b06b0dd59c642cf45e4537291b0dbfd851ce4ac743c02c69a7e52362a0b6d4f3123251704b0502008c"
+      "b82a64aeb30a66");
+  return open;
+}
+
+Draft draft_hinting() {
+  Draft draft{1, 7, 1042, 20, {}, ids({5})};
+  draft.wants_hint = true;
+  return draft;
+}
+
+Verdict verdict_hint() {
+  Verdict verdict{1, 7, 1042, 20, ids({6})};
+  verdict.hint = ids({7, 150000, 8});
+  return verdict;
+}
+
 /// The messages of tests/vectors/wire/messages.json.
 std::vector<std::pair<std::string, Message>> described() {
   Hello hello;
@@ -89,7 +124,22 @@ std::vector<std::pair<std::string, Message>> described() {
   welcome.target =
       "gr\xC3\xB6\xC3\x9F"
       "er-70b";
+  Hello hello_resume = hello;
+  hello_resume.drafter.clear();
+  hello_resume.chunks.clear();
+  hello_resume.resume.assign(welcome.session.begin(), welcome.session.end());
+  Welcome welcome_keeps = welcome;
+  welcome_keeps.target.clear();
+  welcome_keeps.keep_s = 300;
+  Verdict verdict_reused{9, 0, 5, 0, ids({7}), Finish::kNone, 0, 78000};
+  verdict_reused.reused = 3;
   return {
+      {"hello_resume", hello_resume},
+      {"welcome_keeps", welcome_keeps},
+      {"open_held", open_held()},
+      {"open_zstd", open_zstd()},
+      {"verdict_reused", verdict_reused},
+      {"fault_gone", Fault{9, FaultCode::kGone, "send the whole prompt", 0}},
       {"hello", hello},
       {"welcome", welcome},
       {"open_greedy", Open{1, ids({1, 258, 65535}), {}, {}, 128, false}},
@@ -107,6 +157,8 @@ std::vector<std::pair<std::string, Message>> described() {
       {"draft_more_tail", Draft{1, 6, 1042, 20, {}, {}, false, {}, kNoToken, true}},
       {"verdict_logprobs", verdict_logprobs()},
       {"verdict_sparse", verdict_sparse()},
+      {"draft_hinting", draft_hinting()},
+      {"verdict_hint", verdict_hint()},
       {"draft_chain",
        Draft{
            1, 3, 1042, 17, {}, ids({150000, 150001, 150002, 150003, 150004, 150005, 150006, 150007}), false}},
@@ -217,6 +269,26 @@ TEST_CASE("limits are checked on both sides") {
   CHECK_THROWS_AS(static_cast<void>(encode(draft, {.max_bytes = bytes.size() - 1})), UsageError);
   CHECK_THROWS_AS(static_cast<void>(decode(bytes, {.max_bytes = bytes.size() - 1})), PeerError);
   CHECK_THROWS_AS(static_cast<void>(decode({})), PeerError);
+}
+
+TEST_CASE("what a prompt builds upon has a digest of 16 bytes, and one form") {
+  Open open = open_held();
+  open.held_digest.pop_back();
+  CHECK_THROWS_WITH_AS(static_cast<void>(encode(open)), doctest::Contains("Open.held_digest has 15 bytes"),
+                       UsageError);
+  open = open_held();
+  open.held = 0;
+  CHECK_THROWS_WITH_AS(static_cast<void>(encode(open)), doctest::Contains("0 would be right"), UsageError);
+  open = open_zstd();
+  open.prompt = ids({1});
+  CHECK_THROWS_WITH_AS(static_cast<void>(encode(open)), doctest::Contains("both there"), UsageError);
+  const Bytes bytes = encode(open_zstd());
+  CHECK_THROWS_WITH_AS(static_cast<void>(decode(bytes, {.max_prompt = 20})),
+                       doctest::Contains("Open.prompt_zstd"), PeerError);
+  Hello hello;
+  hello.resume.assign(17, 1);
+  CHECK_THROWS_WITH_AS(static_cast<void>(encode(hello)), doctest::Contains("Hello.resume has 17 bytes"),
+                       UsageError);
 }
 
 TEST_CASE("a parent may belong to an earlier draft, but not lie before node 1") {

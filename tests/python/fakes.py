@@ -15,6 +15,7 @@ from typing import Any
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import LinkError
+from acespec_edge.prompt_codec import said_prompt
 from acespec_edge.transport import Received
 from tests.clock import LIMIT
 
@@ -242,6 +243,9 @@ class FakeDrafter:
         self._next_number += len(tokens)
         return Taken(tokens, parents)
 
+    def skip_numbers(self, count: int) -> None:
+        self._next_number += count
+
     def chain_acceptances(self, most: int) -> list[float]:
         return [0.9] * min(most, len(self.chain))
 
@@ -313,6 +317,8 @@ class FakeCloud:
             raise LinkError("the fake link is closed")
         self.bytes_up += len(frame)
         message = _core.decode(frame)
+        if isinstance(message, _core.Open):
+            message.prompt, message.prompt_zstd = said_prompt(message, 1 << 17), b""
         self.received.append(message)
         if isinstance(message, _core.Hello):
             self._down(self._welcome)

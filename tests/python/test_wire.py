@@ -28,7 +28,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 def build(kind: str, fields: dict[str, Any]) -> Any:
     """The message that an entry of messages.json describes."""
     values = dict(fields)
-    for name in ("tokenizer", "session"):
+    for name in ("tokenizer", "session", "resume", "prompt_zstd", "held_digest"):
         if name in values:
             values[name] = bytes.fromhex(values[name])
     for name, kind_of in (
@@ -118,6 +118,7 @@ MESSAGES = st.one_of(
         vocabulary=U32,
         drafter=TEXT,
         chunks=st.lists(U32, max_size=20),
+        resume=st.sampled_from([b"", bytes(range(16))]),
     ),
     st.builds(
         _core.Welcome,
@@ -127,6 +128,7 @@ MESSAGES = st.one_of(
         max_nodes=U32,
         session=st.binary(min_size=16, max_size=16),
         target=TEXT,
+        keep_s=U32,
     ),
     st.builds(
         _core.Open,
@@ -138,6 +140,12 @@ MESSAGES = st.one_of(
         free_run=st.booleans(),
         logprobs=st.integers(-1, 20),
         mode=st.sampled_from(list(_core.Mode)),
+    ),
+    st.builds(
+        _core.Open,
+        prompt_zstd=st.binary(max_size=60),
+        held=st.integers(1, 2**32 - 1),
+        held_digest=st.binary(min_size=16, max_size=16),
     ),
     st.builds(
         _core.Open,
@@ -167,6 +175,7 @@ MESSAGES = st.one_of(
         queue_us=U32,
         verify_us=U32,
         logprobs=logprobs(),
+        reused=U32,
     ),
     st.builds(_core.Cancel, request=U16),
     st.builds(_core.Close, reason=TEXT),
@@ -224,7 +233,7 @@ def test_messages_are_values() -> None:
     assert draft != _core.Cancel(request=1)
     assert repr(draft) == (
         "Draft(request=1, round=0, base=2, first_node=1, parent_offsets=[], tokens=[3, 4], free_run=False, "
-        "q=[], resampled=-1, more_tail=False)"
+        "q=[], resampled=-1, more_tail=False, wants_hint=False)"
     )
     draft.tokens = [7]
     assert draft.tokens == [7]
@@ -252,6 +261,15 @@ def _verdict(**fields: Any) -> Any:
         (_core.Draft(first_node=0), "Draft.first_node is 0"),
         (_core.Draft(first_node=2**32 - 1, tokens=[1, 2]), "would pass 2\\^32"),
         (_core.Open(prompt=[1] * 131_073), "Open.prompt has 131073 entries"),
+        (_core.Open(prompt=[1], prompt_zstd=b"x"), "Open.prompt and Open.prompt_zstd are both there"),
+        (
+            _core.Open(prompt_zstd=bytes(3 * 131_072 + 1)),
+            "Open.prompt_zstd has 393217 bytes; at most 393216",
+        ),
+        (_core.Open(held=1), "Open.held_digest has 0 bytes; 16 would be right"),
+        (_core.Open(held=1, held_digest=bytes(15)), "Open.held_digest has 15 bytes; 16 would be right"),
+        (_core.Open(held_digest=bytes(16)), "Open.held_digest has 16 bytes; 0 would be right"),
+        (_core.Hello(resume=bytes(15)), "Hello.resume has 15 bytes; 16 would be right"),
         (_core.Open(stop_ids=[1] * 65), "Open.stop_ids has 65 entries"),
         (_core.Verdict(), "Verdict.tokens is empty"),
         (_core.Draft(tokens=[1, 2], q=[5]), "Draft.q has 1 entries for 2 tokens"),

@@ -16,6 +16,11 @@ std::span<const std::uint8_t> bytes(const flatbuffers::Vector<std::uint8_t>* val
   return value == nullptr ? std::span<const std::uint8_t>() : std::span(value->data(), value->size());
 }
 
+std::vector<std::uint8_t> copied(const flatbuffers::Vector<std::uint8_t>* value) {
+  const std::span<const std::uint8_t> view = bytes(value);
+  return {view.begin(), view.end()};
+}
+
 /// The pairs that two vectors of a table hold.
 template <class Pair>
 std::vector<Pair> pairs(const flatbuffers::Vector<std::uint8_t>* tokens,
@@ -67,6 +72,7 @@ Hello read(const fb::Hello& table) {
   if (table.chunks() != nullptr) {
     m.chunks.assign(table.chunks()->begin(), table.chunks()->end());
   }
+  m.resume = copied(table.resume());
   return m;
 }
 
@@ -79,6 +85,7 @@ Welcome read(const fb::Welcome& table) {
   m.max_nodes = head.max_nodes();
   std::copy(head.session()->begin(), head.session()->end(), m.session.begin());
   m.target = text(table.target());
+  m.keep_s = table.keep_s();
   return m;
 }
 
@@ -104,6 +111,9 @@ Open read(const fb::Open& table) {
   m.grammar_kind = static_cast<Grammar>(table.grammar_kind());
   m.grammar = text(table.grammar());
   m.mode = static_cast<Mode>(table.mode());
+  m.prompt_zstd = copied(table.prompt_zstd());
+  m.held = table.held();
+  m.held_digest = copied(table.held_digest());
   return m;
 }
 
@@ -114,8 +124,7 @@ Draft read(const fb::Draft& table) {
   m.round = head.round();
   m.base = head.base();
   m.first_node = head.first_node();
-  const std::span<const std::uint8_t> offsets = bytes(table.parent_offsets());
-  m.parent_offsets.assign(offsets.begin(), offsets.end());
+  m.parent_offsets = copied(table.parent_offsets());
   m.tokens = unpack(bytes(table.tokens()), head.token_width(), "Draft.tokens");
   m.free_run = head.free_run();
   if (table.q() != nullptr) {
@@ -123,6 +132,7 @@ Draft read(const fb::Draft& table) {
   }
   m.resampled = TokenId{table.resampled()};
   m.more_tail = table.more_tail();
+  m.wants_hint = table.wants_hint();
   return m;
 }
 
@@ -165,6 +175,8 @@ Verdict read(const fb::Verdict& table) {
   if (table.sparse() != nullptr) {
     m.sparse = read(*table.sparse(), head.token_width());
   }
+  m.reused = table.reused();
+  m.hint = unpack(bytes(table.hint()), head.token_width(), "Verdict.hint");
   return m;
 }
 

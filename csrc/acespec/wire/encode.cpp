@@ -46,14 +46,15 @@ std::uint8_t widest(std::initializer_list<std::uint8_t> widths) {
 void put(Builder& b, const Hello& m) {
   const auto drafter = text(b, m.drafter);
   const auto chunks = numbers(b, m.chunks);
+  const auto resume = bytes(b, m.resume);
   const fb::HelloHead head(m.tokenizer, m.vocabulary, m.version);
-  b.Finish(fb::CreateHello(b, &head, drafter, chunks), kHelloId);
+  b.Finish(fb::CreateHello(b, &head, drafter, chunks, resume), kHelloId);
 }
 
 void put(Builder& b, const Welcome& m) {
   const auto target = text(b, m.target);
   const fb::WelcomeHead head(m.session, m.vocabulary, m.max_context, m.max_nodes, m.version);
-  b.Finish(fb::CreateWelcome(b, &head, target), kWelcomeId);
+  b.Finish(fb::CreateWelcome(b, &head, target, m.keep_s), kWelcomeId);
 }
 
 void put(Builder& b, const Open& m) {
@@ -68,12 +69,14 @@ void put(Builder& b, const Open& m) {
   const auto banned = bytes(b, pack(m.rules.banned, width));
   const auto allowed = bytes(b, pack(m.rules.allowed, width));
   const auto grammar = text(b, m.grammar);
+  const auto prompt_zstd = bytes(b, m.prompt_zstd);
+  const auto held_digest = bytes(b, m.held_digest);
   const fb::OpenHead head(m.rules.seed, m.rules.temperature, m.rules.top_p, m.rules.min_p, m.rules.top_k,
                           m.max_tokens, m.request, width, m.free_run);
   b.Finish(fb::CreateOpen(b, &head, prompt, stop_ids, m.rules.repetition_penalty, m.rules.presence_penalty,
                           m.rules.frequency_penalty, m.rules.min_tokens, bias_tokens, bias_values, banned,
                           allowed, m.logprobs, static_cast<fb::Grammar>(m.grammar_kind), grammar,
-                          static_cast<fb::Mode>(m.mode), m.rules.carried),
+                          static_cast<fb::Mode>(m.mode), m.rules.carried, prompt_zstd, m.held, held_digest),
            kOpenId);
 }
 
@@ -83,7 +86,9 @@ void put(Builder& b, const Draft& m) {
   const auto parent_offsets = bytes(b, m.parent_offsets);
   const auto q = numbers(b, m.q);
   const fb::DraftHead head(m.base, m.first_node, m.request, m.round, width, m.free_run);
-  b.Finish(fb::CreateDraft(b, &head, tokens, parent_offsets, q, m.resampled.value(), m.more_tail), kDraftId);
+  b.Finish(fb::CreateDraft(b, &head, tokens, parent_offsets, q, m.resampled.value(), m.more_tail,
+                           m.wants_hint),
+           kDraftId);
 }
 
 void put(Builder& b, const Verdict& m) {
@@ -100,7 +105,7 @@ void put(Builder& b, const Verdict& m) {
     tail_columns.add(m.sparse->tail, &TokenProbability::p);
   }
   const std::uint8_t width = widest({width_of(m.tokens), width_of(top.tokens), width_of(head_columns.tokens),
-                                     width_of(tail_columns.tokens)});
+                                     width_of(tail_columns.tokens), width_of(m.hint)});
   const auto tokens = bytes(b, pack(m.tokens, width));
   const auto logprobs = numbers(b, of_tokens);
   const auto top_tokens = bytes(b, pack(top.tokens, width));
@@ -113,9 +118,11 @@ void put(Builder& b, const Verdict& m) {
     const auto tail_values = numbers(b, tail_columns.values);
     sparse = fb::CreateSparseRow(b, head_tokens, head_values, tail_tokens, tail_values, m.sparse->tail_mass);
   }
+  const auto hint = bytes(b, pack(m.hint, width));
   const fb::VerdictHead head(m.base, m.accepted_node, m.queue_us, m.verify_us, m.request, m.round,
                              static_cast<fb::Finish>(m.finish), width);
-  b.Finish(fb::CreateVerdict(b, &head, tokens, logprobs, top_tokens, top_values, sparse), kVerdictId);
+  b.Finish(fb::CreateVerdict(b, &head, tokens, logprobs, top_tokens, top_values, sparse, m.reused, hint),
+           kVerdictId);
 }
 
 void put(Builder& b, const Cancel& m) {

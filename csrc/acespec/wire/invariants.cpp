@@ -6,11 +6,14 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <tuple>
 
 namespace acespec::wire {
 namespace {
 
 using Problem = std::optional<std::string>;
+
+constexpr std::size_t kPlainBytes = 3;  // of an id in Open.prompt_zstd
 
 /// Length of the UTF-8 sequence at `at` when it is well formed (Unicode 15, table 3-7), else 0.
 std::size_t utf8_sequence(std::string_view text, std::size_t at) {
@@ -115,7 +118,20 @@ Problem check_finite(const std::string& field, float value) {
   return std::nullopt;
 }
 
+Problem check_digest(const char* field, const std::vector<std::uint8_t>& value, std::size_t size) {
+  if (value.size() != size) {
+    return std::string(field) + " has " + std::to_string(value.size()) + " bytes; " + std::to_string(size) +
+           " would be right";
+  }
+  return std::nullopt;
+}
+
 Problem check(const Hello& m, const Limits& limits) {
+  if (!m.resume.empty()) {
+    if (auto problem = check_digest("Hello.resume", m.resume, std::tuple_size_v<SessionKey>)) {
+      return problem;
+    }
+  }
   return check_text("Hello.drafter", m.drafter, limits.max_text);
 }
 
@@ -123,8 +139,22 @@ Problem check(const Welcome& m, const Limits& limits) {
   return check_text("Welcome.target", m.target, limits.max_text);
 }
 
-Problem check(const Open& m, const Limits& limits) {
+Problem check_prompt(const Open& m, const Limits& limits) {
   if (auto problem = check_tokens("Open.prompt", m.prompt, limits.max_prompt)) {
+    return problem;
+  }
+  if (!m.prompt.empty() && !m.prompt_zstd.empty()) {
+    return "Open.prompt and Open.prompt_zstd are both there; one of them would be right";
+  }
+  if (m.prompt_zstd.size() > kPlainBytes * limits.max_prompt) {
+    return "Open.prompt_zstd has " + std::to_string(m.prompt_zstd.size()) + " bytes; at most " +
+           std::to_string(kPlainBytes * limits.max_prompt) + " are allowed";
+  }
+  return check_digest("Open.held_digest", m.held_digest, m.held == 0 ? 0 : kDigestBytes);
+}
+
+Problem check(const Open& m, const Limits& limits) {
+  if (auto problem = check_prompt(m, limits)) {
     return problem;
   }
   if (auto problem = check_tokens("Open.stop_ids", m.stop_ids, limits.max_stop_ids)) {
@@ -172,8 +202,9 @@ Problem check_residual(const Draft& m) {
   if (m.resampled < kNoToken) {
     return "Draft.resampled is " + std::to_string(m.resampled.value()) + "; a token, or -1 for none";
   }
-  if (m.more_tail && (!m.tokens.empty() || m.resampled != kNoToken || m.free_run)) {
-    return "Draft.more_tail asks for samples and nothing else; tokens, resampled and free_run must be unset";
+  if (m.more_tail && (!m.tokens.empty() || m.resampled != kNoToken || m.free_run || m.wants_hint)) {
+    return "Draft.more_tail asks for samples and nothing else; tokens, resampled, free_run and wants_hint "
+           "must be unset";
   }
   return std::nullopt;
 }
@@ -267,6 +298,12 @@ Problem check(const Verdict& m, const Limits& limits) {
   if (auto problem = check_logprobs(m, limits)) {
     return problem;
   }
+  if (!m.hint.empty() && (m.sparse || m.finish != Finish::kNone)) {
+    return "Verdict.hint is of what follows the tokens; with a sparse row or a finish reason it must be unset";
+  }
+  if (auto problem = check_tokens("Verdict.hint", m.hint, limits.max_nodes)) {
+    return problem;
+  }
   return check_sparse(m, limits);
 }
 
@@ -279,8 +316,8 @@ Problem check(const Close& m, const Limits& limits) {
 }
 
 Problem check(const Fault& m, const Limits& limits) {
-  if (m.code < FaultCode::kProtocol || m.code > FaultCode::kInternal) {
-    return "Fault.code is " + std::to_string(static_cast<int>(m.code)) + "; codes run from 1 to 7";
+  if (m.code < FaultCode::kProtocol || m.code > FaultCode::kGone) {
+    return "Fault.code is " + std::to_string(static_cast<int>(m.code)) + "; codes run from 1 to 8";
   }
   return check_text("Fault.message", m.message, limits.max_text);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ inline constexpr std::uint16_t kProtocolVersion = 1;
 using Fingerprint = std::array<std::uint8_t, 32>;
 using SessionKey = std::array<std::uint8_t, 16>;
 
+inline constexpr std::size_t kDigestBytes = 16;
+
 /// Why a generation ended; `kNone` while it goes on.
 enum class Finish : std::uint8_t { kNone = 0, kStop = 1, kLength = 2, kCancelled = 3, kContext = 4 };
 
@@ -30,6 +33,7 @@ enum class FaultCode : std::uint8_t {
   kBusy = 5,     ///< try again after retry_after_ms
   kRequest = 6,  ///< this request cannot be served (context too long, bad rules, token out of vocabulary)
   kInternal = 7,
+  kGone = 8,  ///< the cloud keeps no context that begins as Open.held says
 };
 
 /// How the target decides on a drafted token (docs/protocol.md, "Token choice").
@@ -52,6 +56,8 @@ struct Hello {
   std::string drafter;           ///< name, for logs and messages
   /// CRC-32 of each run of 1,024 vocabulary entries: finds the first difference when fingerprints differ.
   std::vector<std::uint32_t> chunks;
+  /// Key of the session that this connection goes on with, as Welcome gave it; empty for none.
+  std::vector<std::uint8_t> resume{};
   bool operator==(const Hello&) const = default;
 };
 
@@ -63,6 +69,7 @@ struct Welcome {
   std::uint32_t max_nodes = 0;    ///< nodes of one Draft
   SessionKey session{};           ///< names the session when resuming
   std::string target;             ///< model name
+  std::uint32_t keep_s = 0;  ///< seconds for which the context of an ended request is kept; 0: not at all
   bool operator==(const Welcome&) const = default;
 };
 
@@ -81,6 +88,12 @@ struct Open {
   Grammar grammar_kind = Grammar::kNone;
   std::string grammar{};  ///< a JSON schema or a regular expression; empty exactly when the kind is none
   Mode mode = Mode::kCoupled;
+  /// In place of `prompt`: a Zstandard frame of the ids (docs/protocol.md), which the session reads.
+  std::vector<std::uint8_t> prompt_zstd{};
+  /// The prompt begins with the first `held` tokens of a context that the cloud keeps for this session;
+  /// `prompt` is what follows them.
+  std::uint32_t held = 0;
+  std::vector<std::uint8_t> held_digest{};  ///< of those tokens: 16 bytes of BLAKE2b; empty when `held` is 0
   bool operator==(const Open&) const = default;
 };
 
@@ -102,6 +115,7 @@ struct Draft {
   TokenId resampled = kNoToken;
   /// Residual mode: asks for more tail samples of the row rejected at `base`, and nothing else.
   bool more_tail = false;
+  bool wants_hint = false;  ///< the verdict may say how the cloud thinks that the text goes on
   bool operator==(const Draft&) const = default;
 };
 
@@ -135,6 +149,10 @@ struct Verdict {
   /// Residual mode: the token after the accepted ones was rejected under this distribution. The edge draws
   /// its successor and names it in the next Draft.
   std::optional<SparseRow> sparse{};
+  std::uint32_t reused = 0;  ///< of round 0: prompt tokens whose keys and values were there already
+  /// What may follow `tokens`, by the cloud's own guess: nothing of it is committed. Only while the request
+  /// goes on, and not beside a sparse row.
+  std::vector<TokenId> hint{};
   bool operator==(const Verdict&) const = default;
 };
 

@@ -93,8 +93,11 @@ def _head(gateway: Gateway, form: Form, kind: str) -> dict[str, Any]:
     }
 
 
-def _usage(jobs: Sequence[Job], counts: Sequence[Usage]) -> dict[str, int]:
-    """Every prompt counts once, however many choices it has."""
-    prompts = {job.prompt_number: count.prompt_tokens for job, count in zip(jobs, counts, strict=True)}
+def _usage(jobs: Sequence[Job], counts: Sequence[Usage]) -> dict[str, Any]:
+    """Every prompt counts once, however many choices it has: as it was read for the first of them."""
+    prompts: dict[int, Usage] = {}
+    for job, count in zip(jobs, counts, strict=True):
+        prompts.setdefault(job.prompt_number, count)
     output = sum(count.completion_tokens for count in counts)
-    return Usage(sum(prompts.values()), output).to_dict()
+    cached = sum(count.cached_tokens for count in prompts.values())
+    return Usage(sum(count.prompt_tokens for count in prompts.values()), output, cached).to_dict()

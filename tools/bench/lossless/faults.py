@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from acespec_edge import _core
-from cloud_stub.verifiers.base import Handle, Rows
+from cloud_stub.verifiers.base import KeptHandle, Rows
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 
 
@@ -44,15 +44,16 @@ class Credulous:
         self.name, self.vocabulary = honest.name, honest.vocabulary
         self.logits_width, self.max_context = honest.logits_width, honest.max_context
 
-    def open(self) -> Handle:
+    def open(self) -> KeptHandle:
         """See ``Verifier.open``."""
         return _CredulousHandle(self._honest.open())
 
 
 class _CredulousHandle:
-    def __init__(self, honest: Handle) -> None:
+    def __init__(self, honest: KeptHandle) -> None:
         self._honest = honest
         self.prefill, self.keep, self.close = honest.prefill, honest.keep, honest.close
+        self.crop = honest.crop
 
     @property
     def length(self) -> int:
@@ -64,6 +65,9 @@ class _CredulousHandle:
             rows[0] = -np.inf
             rows[0, tokens[0]] = 0.0
         return rows
+
+    def branch(self, length: int) -> _CredulousHandle:
+        return _CredulousHandle(self._honest.branch(length))
 
 
 class Forgetful(_core.Drafter):
