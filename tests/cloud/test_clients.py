@@ -26,18 +26,8 @@ def key(secret: str = "t", **limits: int) -> Key:
     return Key(secret, digest(secret), limits)
 
 
-def client(rig: Rig, bearer: Key | None) -> Client:
-    """A connection of the bearer."""
-    connect = rig.service.connect
-    rig.service.connect = lambda send, hang_up: connect(send, hang_up, bearer)  # type: ignore[assignment]
-    try:
-        return Client(rig)
-    finally:
-        rig.service.connect = connect  # type: ignore[method-assign]
-
-
 def greeted(rig: Rig, bearer: Key | None) -> Client:
-    edge = client(rig, bearer)
+    edge = Client(rig, bearer)
     edge.say(rig.hello())
     return edge
 
@@ -45,27 +35,27 @@ def greeted(rig: Rig, bearer: Key | None) -> Client:
 def test_sessions_of_one_token() -> None:
     rig = scripted_rig()
     limited, other = key(sessions=2), key("other", sessions=1)
-    first, second = client(rig, limited), client(rig, limited)
-    third = client(rig, limited)
+    first, second = Client(rig, limited), Client(rig, limited)
+    third = Client(rig, limited)
     expect_fault(third, FaultCode.busy, "2 sessions of this token", ends=True)
     third.connection.lost()
     for bearer in (other, None, None, None):
-        assert client(rig, bearer).hung_up is None, "it is nobody else's limit"
+        assert Client(rig, bearer).hung_up is None, "it is nobody else's limit"
     first.connection.lost()
     first.connection.lost()
-    assert client(rig, limited).hung_up is None
-    expect_fault(client(rig, limited), FaultCode.busy, "2 sessions", ends=True)
+    assert Client(rig, limited).hung_up is None
+    expect_fault(Client(rig, limited), FaultCode.busy, "2 sessions", ends=True)
     assert second.hung_up is None
 
 
 def test_a_refused_session_leaves_no_trace() -> None:
     rig = scripted_rig(max_sessions=1)
     limited = key(sessions=1)
-    holder = client(rig, None)
+    holder = Client(rig, None)
     for _ in range(3):
-        client(rig, limited).connection.lost()
+        Client(rig, limited).connection.lost()
     holder.connection.lost()
-    assert client(rig, limited).hung_up is None
+    assert Client(rig, limited).hung_up is None
 
 
 def test_context_of_one_token() -> None:
@@ -106,7 +96,7 @@ def test_a_draft_that_comes_twice_is_counted_once() -> None:
         spent.append(nodes)
         return 0.0
 
-    session = Session(Target("t", 16, bytes(32), (), 100), bytes(16), 0.0, spend)
+    session = Session(Target("t", 16, bytes(32), (), 100), bytes(16), 0.0, spend=spend)
     session.receive(_core.Hello(tokenizer=bytes(32), vocabulary=16), 0.0)
     session.receive(_core.Open(request=1, prompt=PROMPT, max_tokens=9), 0.0)
     draft = _core.Draft(request=1, round=1, base=3, tokens=[1, 2])
@@ -124,9 +114,9 @@ def test_context_is_the_smaller_of_two(limits: Mapping[str, int], most: int) -> 
 
 def test_new_limits_are_for_new_sessions() -> None:
     rig = scripted_rig()
-    assert client(rig, key(sessions=1)).hung_up is None
-    assert client(rig, key(sessions=1)).hung_up is not None
-    assert client(rig, key(sessions=2)).hung_up is None
+    assert Client(rig, key(sessions=1)).hung_up is None
+    assert Client(rig, key(sessions=1)).hung_up is not None
+    assert Client(rig, key(sessions=2)).hung_up is None
 
 
 def test_no_session_lasts_longer_than_its_time() -> None:

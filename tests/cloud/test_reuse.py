@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from acespec_edge import _core
+from acespec_edge.keyring import Key, digest
 from acespec_edge.prefix import digest_of, text_of
 from acespec_edge.prompt_codec import compress
 from cloud_stub.verifiers.scripted import ScriptedHandle
@@ -32,9 +33,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def greet(rig: Rig, *, resume: bytes = b"", identity: str = "") -> tuple[Client, bytes]:
+def greet(rig: Rig, *, resume: bytes = b"", of: str | None = None) -> tuple[Client, bytes]:
     """A connection past its handshake, and its session's key."""
-    client = Client(rig, identity)
+    client = Client(rig, None if of is None else Key(of, digest(of)))
     client.say(rig.hello(resume=resume))
     welcome = client.next()
     assert isinstance(welcome, _core.Welcome)
@@ -243,14 +244,14 @@ def test_an_edge_that_comes_back_displaces_the_connection_it_has_lost(read: list
 
 def test_nobody_resumes_the_session_of_another() -> None:
     rig = scripted_rig()
-    mine, key = greet(rig, identity="me")
+    mine, key = greet(rig, of="me")
     write(mine, PROMPT, 4)
-    thief, other = greet(rig, resume=key, identity="somebody")
+    thief, other = greet(rig, resume=key, of="somebody")
     assert other != key and mine.hung_up is None
     thief.say(behind([*PROMPT, 1], 40, request=1, max_tokens=3))
     expect_fault(thief, FaultCode.gone, ends=False)
     assert write(thief, PROMPT, 4, request=2) == 0
-    _, guessed = greet(rig, resume=bytes(16), identity="me")
+    _, guessed = greet(rig, resume=bytes(16), of="me")
     assert guessed not in (key, bytes(16)) and mine.hung_up is None
 
 
