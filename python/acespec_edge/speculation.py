@@ -66,9 +66,9 @@ class _Speculation:
         request = run.request
         control.begin(len(request.prompt))
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
-        run.meter.reused_tokens = reused
+        run.meter.reused(reused)
         ahead = control.starts_alone(len(request.prompt) - reused)
-        run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
+        run.meter.opened(channel.open(request, free_run=not self._residual and ahead))
         drafter.set_arm(_ARMS[self._policy.explore])
         drafter.allot([])
         mask = hint(drafter, request, run.vocabulary)

@@ -74,8 +74,11 @@ Connector = Callable[[], Link]
 
 
 class WebSocketLink:
-    """A Link over a WebSocket, with a thread of its own that stamps arrivals however busy the caller is, and
-    pings: a peer that is silent for longer than its Heartbeat allows is lost, and the connection is broken."""
+    """A Link over a WebSocket, with a thread of its own that stamps arrivals however busy the caller is.
+
+    It pings, too: a peer that is silent for longer than its Heartbeat allows is lost, and the connection is
+    broken.
+    """
 
     def __init__(
         self, opening: contextlib.AbstractContextManager[ClientConnection], where: str, least_bound: float
@@ -219,9 +222,9 @@ def connect(
 
     ``token``: bearer token for the Authorization header. ``ca``: PEM file of a private certificate
     authority, used instead of the system's. TLS is 1.2 or newer and always verified. ``timeout``: seconds
-    for the whole opening. ``least_bound``: seconds that the answer to a ping may take at least before the link
-    counts as lost (see Heartbeat). Raises UsageError for a bad address, file or token, LinkError when the cloud
-    cannot be reached.
+    for the whole opening. ``least_bound``: seconds that the answer to a ping may take at least before the
+    link counts as lost (see Heartbeat). Raises UsageError for a bad address, file or token, LinkError when
+    the cloud cannot be reached.
     """
     from websockets.exceptions import InvalidStatus, WebSocketException
     from websockets.sync.client import connect as open_websocket
