@@ -97,7 +97,7 @@ class Resumption:
         """Takes the loss of a connection; raises ``error`` when it ends the request."""
         # A cloud that is busy at the start of a request says so best itself.
         busy = error.retry_after is not None and not self._committed
-        if busy or (self._endurance.reconnect_for <= 0 and self._alone is None):
+        if busy or (self._alone is None and self._waited() >= self._endurance.reconnect_for):
             raise error
         self._uplink.drop(f"giving up: {error}")
         self._run.meter.outages += 1

@@ -59,7 +59,7 @@ def test_a_thousand_edges_do_not_come_back_at_once() -> None:
 
 
 def channel(cloud: FakeCloud) -> Channel:
-    return Channel(cloud, EdgeSession(tokenizer=b"", vocabulary=64, drafter="fake"), 5.0)
+    return Channel(cloud, EdgeSession(tokenizer=bytes(32), vocabulary=64, drafter="fake"), 5.0)
 
 
 def cloud() -> FakeCloud:

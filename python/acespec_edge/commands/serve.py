@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
     CacheMb,
     CloudAddress,
     Context,
+    OfflineAfter,
     PolicyName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -45,6 +48,8 @@ def serve(
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
 ) -> None:
@@ -76,6 +81,9 @@ def serve(
             threads=threads,
             cache_mb=cache_mb,
             context=context,
+            reconnect_for=reconnect_for,
+            offline_after=offline_after,
+            on_link=say,
         ) as edge,
     ):
         gateway = Gateway(edge, name=model_name, mode=cast("Mode", mode), context=context, room=max_requests)
