@@ -79,7 +79,7 @@ class Result:
             "token_ids": self.token_ids,
             "finish_reason": self.finish_reason,
             "usage": self.usage.to_dict(),
-            "origins": [list(run) for run in self.origins],
             "logprobs": None if self.logprobs is None else [entry.to_dict() for entry in self.logprobs],
+            "origins": [list(run) for run in self.origins],
             "stats": dataclasses.asdict(self.stats),
         }
