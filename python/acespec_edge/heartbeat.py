@@ -9,14 +9,17 @@ from acespec_edge import _core
 LEAST_BOUND: Final = 1.0
 """Seconds that an answer may take at least, however near the other end is."""
 
-_UNMEASURED_BOUND: Final = 3.0
-"""Seconds that the first answer may take: nobody knows the network yet."""
+_UNMEASURED: Final = 3.0
+"""Least bounds that the first answer may take: nobody knows the network yet."""
 
 _SLOWEST: Final = 4000.0
 """Bytes a second of a link that still counts as one: a ping waits behind what was sent before it."""
 
-_ATTENDED, _UNATTENDED = 1.0, 5.0
-"""Seconds of silence before a ping: while somebody waits for messages, and while nobody does."""
+_ATTENDED: Final = 0.5
+"""Bounds of silence before a ping while somebody waits for messages."""
+
+_UNATTENDED: Final = 5.0
+"""Seconds of it while nobody does."""
 
 
 class Heartbeat:
@@ -40,7 +43,7 @@ class Heartbeat:
     def bound(self) -> float:
         """Seconds that an answer may take, but for what was sent before the ping."""
         if not self._round_trip.known:
-            return max(self._least_bound, _UNMEASURED_BOUND)
+            return _UNMEASURED * self._least_bound
         return max(self._least_bound, 2 * self._round_trip.quantile99)
 
     def heard(self, at: float) -> None:
@@ -73,4 +76,4 @@ class Heartbeat:
             return None
         if not self._round_trip.known:
             return self._heard
-        return self._heard + (_ATTENDED if attended else _UNATTENDED)
+        return self._heard + (_ATTENDED * self.bound if attended else _UNATTENDED)

@@ -22,7 +22,7 @@ def test_w2_silence_after_a_ping_is_noticed_within_the_bound() -> None:
     heartbeat = measured(0.05)
     assert heartbeat.bound == 1.0
     assert heartbeat.lost_at() is None
-    assert heartbeat.ping_at(attended=True) == pytest.approx(41.0)
+    assert heartbeat.ping_at(attended=True) == pytest.approx(40.5)
     heartbeat.asked(41.0, 0)
     assert heartbeat.ping_at(attended=True) is None
     assert heartbeat.lost_at() == pytest.approx(42.0)
