@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
@@ -27,10 +29,12 @@ from tests.python.fakes import (
     mixing,
     no_thread_left,
     scripted,
+    sometimes,
     with_eos,
 )
 
 COUNT = 40
+OTHER = mixing(5, vocabulary=40)
 WHOLE = decode_plainly(TARGET, PROMPT, COUNT)
 
 
@@ -94,6 +98,23 @@ def test_w1_lost_after_any_message_a_request_goes_on(bundle: Bundle, messages: i
     assert (result.stats.outages, result.stats.reconnects) == (1, 1)
     assert [event.kind for event in events] == ["lost", "back"]
     assert clouds.made[0].closed
+
+
+@given(lives=st.lists(st.integers(0, 12), max_size=6), drafted=st.integers(0, 6), every=st.integers(1, 7))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_w1_whatever_the_lives_of_links_the_text_is_whole(
+    bundle: Bundle, lives: list[int], drafted: int, every: int
+) -> None:
+    """0 is an attempt that fails."""
+    clouds = Clouds(
+        FakeCloud(TARGET, vanish_after=2),
+        *(FakeCloud(TARGET, vanish_after=messages) if messages else None for messages in lives),
+        FakeCloud(TARGET),
+    )
+    drafter = FakeDrafter(sometimes(TARGET, OTHER, every))
+    with edge_of(bundle, clouds, drafter=drafter, draft_length=drafted) as edge:
+        result = edge.generate(PROMPT, max_tokens=COUNT)
+    assert result.token_ids == WHOLE
 
 
 @pytest.mark.parametrize("messages", [2, 3, 5])
@@ -276,8 +297,6 @@ def test_a_request_without_a_cloud_can_be_cancelled(bundle: Bundle, where: str) 
 
 
 # Alone.
-
-OTHER = mixing(5, vocabulary=40)
 
 
 class Gate:

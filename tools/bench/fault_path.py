@@ -134,7 +134,6 @@ class _Passage:
             self._struck = True
             self._path.strike(self._fault)
             if self._fault.kind == "pause":
-                self._path.struck = None
                 await asyncio.sleep(self._fault.seconds)
             elif self._fault.kind in ("reset", "restart", "end"):
                 for end in self._ends:

@@ -61,7 +61,8 @@ _RULES: Final[tuple[dict[str, Any], ...]] = (
 @dataclass(slots=True)
 class Outcome:
     """Of one schedule. ``silent`` and ``told``: seconds from a fault to the runtime's knowing of it, by
-    whether the fault is one of which nobody is told; ``unfounded``: losses without a fault."""
+    whether the fault is one of which nobody is told; ``opening``: the same of faults that struck before the
+    connection stood. ``unfounded``: connections that stood and were given up without a fault."""
 
     tokens: int = 0
     lost: int = 0
@@ -73,6 +74,7 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
     silent: list[float] = field(default_factory=list)
     told: list[float] = field(default_factory=list)
+    opening: list[float] = field(default_factory=list)
     failure: str | None = None
 
 
@@ -140,11 +142,14 @@ def _run(bundle: Bundle, port: int, source: random.Random, options: argparse.Nam
             if event.kind != "lost":
                 return
             struck, path.struck = path.struck, None
+            stood = event.reason.startswith("lost the connection")
             if struck is None:
-                outcome.unfounded += 1
-            else:
-                at, kind = struck
-                (outcome.silent if kind in SILENT else outcome.told).append(time.monotonic() - at)
+                outcome.unfounded += stood
+                return
+            at, kind = struck
+            times = outcome.silent if kind in SILENT else outcome.told
+            if kind != "pause":
+                (times if stood else outcome.opening).append(time.monotonic() - at)
 
         url = f"ws://127.0.0.1:{path.port}/v1/spec"
         try:
@@ -265,6 +270,7 @@ def _report(outcomes: list[Outcome], options: argparse.Namespace, seconds: float
         "floor_s": options.floor,
         "silent_s": _summary([time for outcome in outcomes for time in outcome.silent]),
         "told_s": _summary([time for outcome in outcomes for time in outcome.told]),
+        "opening_s": _summary([time for outcome in outcomes for time in outcome.opening]),
     }
 
 
