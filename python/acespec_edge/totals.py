@@ -86,7 +86,7 @@ class _Sums:
     numbers: Counter[str] = field(default_factory=Counter)
 
     def add(self, mode: Mode, meter: Meter) -> None:
-        wire = meter.wire
+        wire = meter.traffic()
         self.tokens[mode] += meter.tokens
         self.choices.update(dict(meter.chosen))
         self.numbers.update(

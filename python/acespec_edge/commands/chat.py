@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -20,7 +21,9 @@ from acespec_edge.commands.options import (
     CloudAddresses,
     Context,
     ModeName,
+    OfflineAfter,
     PolicyName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -59,6 +62,8 @@ def chat(
     context: Context = 2048,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
     client_cert: ClientCert = None,
@@ -80,6 +85,9 @@ def chat(
         policy=policy,
         threads=threads,
         context=context,
+        reconnect_for=reconnect_for,
+        offline_after=offline_after,
+        on_link=say,
     ) as edge:
         if edge.bundle.chat_template is None:
             raise UsageError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -18,7 +19,9 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     ModeName,
+    OfflineAfter,
     PolicyName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -91,6 +94,8 @@ def generate(
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: CacheMb = 32,
     threads: Threads = 1,
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
     client_cert: ClientCert = None,
@@ -120,6 +125,9 @@ def generate(
         draft_length=draft_length,
         width=width,
         cache_mb=cache_mb,
+        reconnect_for=reconnect_for,
+        offline_after=offline_after,
+        on_link=say,
     ) as edge:
         options: dict[str, Any] = {
             "max_tokens": max_tokens,

@@ -29,6 +29,22 @@ PolicyName = Annotated[
 Threads = Annotated[int, typer.Option("--threads", help="Threads of the drafter.")]
 CacheMb = Annotated[int, typer.Option("--cache-mb", help="MiB of keys and values for branches.")]
 Context = Annotated[int, typer.Option("--context", help="Tokens that the drafter holds.")]
+ReconnectFor = Annotated[
+    float,
+    typer.Option(
+        "--reconnect-for",
+        metavar="SECONDS",
+        help="How long a request tries to get a lost connection back; 0 ends it at once.",
+    ),
+]
+OfflineAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--offline-after",
+        metavar="SECONDS",
+        help="Without a cloud for so long, the drafter goes on alone, which is told; by default it waits.",
+    ),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(

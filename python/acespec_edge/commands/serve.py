@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from acespec_edge.commands.configured import config_file
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -16,7 +17,9 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     Context,
+    OfflineAfter,
     PolicyName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -57,6 +60,8 @@ def serve(
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
     drain_seconds: DrainSeconds = 20.0,
@@ -97,6 +102,9 @@ def serve(
             threads=threads,
             cache_mb=cache_mb,
             context=context,
+            reconnect_for=reconnect_for,
+            offline_after=offline_after,
+            on_link=say,
         ) as edge,
     ):
         gateway = Gateway(edge, name=model_name, mode=cast("Mode", mode), context=context, room=max_requests)
