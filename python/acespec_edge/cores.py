@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+from acespec_edge.errors import UsageError
 
 _BIG: Final = 0.85
 """Capacity of a big core at least, relative to the strongest. Cores of one kind differ by their bins (an
@@ -19,6 +22,9 @@ _MOST_THREADS: Final = 4
 
 _MOST_CORES: Final = 4096
 """Numbers are below it; a damaged list may name more."""
+
+
+Threads = int | Literal["auto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +75,32 @@ class Placement:
     cores: tuple[int, ...] = ()
 
 
-def placement(
-    threads: int | None, found: Iterable[Core], allowed: Collection[int] | None = None
-) -> Placement:
-    """How to run a drafter of ``threads`` threads; None: one for each big physical core, four at most.
+def placement(threads: Threads, found: Iterable[Core], allowed: Collection[int] | None = None) -> Placement:
+    """How to run a drafter of ``threads`` threads; "auto": one for each big physical core, four at most.
 
     Threads are kept to the big cores where there are little ones too, unless there are more threads than big
     cores: then they were meant for all. ``allowed``: numbers of the cores of ``found`` that may be used; by
-    default those that the caller's thread may run on (taskset, containers).
+    default those that the caller's thread may run on (taskset, containers). Raises UsageError for a number
+    below 1.
     """
     usable = os.sched_getaffinity(0) if allowed is None else allowed
     mine = [core for core in found if core.number in usable]
     big = big_cores(mine)
-    if threads is None:
-        threads = max(1, min(_MOST_THREADS, len({core.unit for core in big})))
-    if len(big) == len(mine) or threads > len(big):
-        return Placement(threads)
-    return Placement(threads, tuple(core.number for core in big))
+    units = len({core.unit for core in big})
+    count = threads if isinstance(threads, int) else max(1, min(_MOST_THREADS, units))
+    if count < 1:
+        raise UsageError(f"threads is {threads}: it must be 1 or more, or auto")
+    if len(big) == len(mine) or count > len(big):
+        return Placement(count)
+    return Placement(count, tuple(core.number for core in big))
+
+
+def keep_to(placed: Placement) -> None:
+    """Keeps the calling thread to the cores, if any are named. Where the system does not let it (a core went
+    offline, a container shrank) the thread stays where it is."""
+    if placed.cores:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, placed.cores)
 
 
 def _strengths(folder: Path, numbers: list[int], file: str) -> dict[int, int] | None:

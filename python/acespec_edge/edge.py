@@ -15,11 +15,12 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
+from acespec_edge.cores import Threads, cores, keep_to, placement
 from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
-from acespec_edge.policy import POLICIES, Policy, named_policy
+from acespec_edge.policy import POLICIES, Policy, Power, at_power, named_policy
 from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
@@ -51,7 +52,8 @@ class EdgeRuntime:
         token_file: str | Path | None = None,
         ca: str | Path | None = None,
         mode: Mode = "auto",
-        threads: int = 1,
+        threads: Threads = 1,
+        power: Power = "full",
         policy: str | Policy = "auto",
         draft_length: int | None = None,
         width: int = 16,
@@ -67,20 +69,21 @@ class EdgeRuntime:
         this process that serves ``target``, or a function that opens a Link. ``token_file``: holds the
         bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``:
         "auto" speculates, "cloud" streams from the target alone, "edge" runs the drafter alone.
-        ``threads``: of the drafter. ``policy``: what speculation may do, or the name of one of
-        ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
+        ``threads``: of the drafter, on the big cores where there are little ones too; "auto": one for each
+        big core, four at most. ``power``: "save" drafts ahead only what is worth its energy, the less the
+        faster the network, and lets no thread spin. ``policy``: what speculation may do, or the name of one
+        of ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
         that length, instead of what the policy finds best. ``width``: tree nodes in one forward, at most.
-        ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
-        the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
-        the cloud counts as lost; the first token has more, by the length of the prompt. ``drafter``: used
-        instead of the bundle's own model.
+        ``cache_mb``: MiB of keys and values for branches. ``context``: tokens the drafter holds; beyond it
+        the target goes on alone. ``timeout``: seconds of silence after which the cloud counts as lost; the
+        first token has more, by the length of the prompt. ``drafter``: used instead of the bundle's own
+        model.
 
         Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
         misbehaves, EngineError when the model does not load.
         """
         checked_mode(mode)
         for name, value, least in (
-            ("threads", threads, 1),
             ("draft_length", 0 if draft_length is None else draft_length, 0),
             ("width", width, 1),
             ("cache_mb", cache_mb, 1),
@@ -95,11 +98,12 @@ class EdgeRuntime:
             raise UsageError(f"timeout is {timeout}: it must be above 0 seconds")
         self._bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(Path(bundle))
         self._mode: Mode = mode
-        self._threads = threads
+        self._placement = placement(threads, cores())
+        self._power: Power = power
         self._cache_mb = cache_mb
         self._timeout = timeout
         self._context = min(context, self._bundle.max_positions)
-        self._control = Controller(_policy(policy, draft_length), width=width)
+        self._control = Controller(at_power(_policy(policy, draft_length), power), width=width)
         self._connector = _connector(cloud, target, token_file, ca, timeout)
         self._drafter = drafter
         self._channel: Channel | None = None
@@ -230,13 +234,17 @@ class EdgeRuntime:
             return iter(())
         mode = run.request.mode
         if mode == "edge":
-            return drafter_alone(run, self._loaded_drafter())
+            alone = self._loaded_drafter()
+            keep_to(self._placement)
+            return drafter_alone(run, alone)
         drafter = self._loaded_drafter() if mode == "auto" else None
         channel = self._ready_channel(run.cancelled)
         if channel is None:
             return iter(())
         if drafter is None:
             return target_alone(run, channel, self._control)
+        # Only now: threads that were started on the way would have been kept there too.
+        keep_to(self._placement)
         return speculate(run, channel, drafter, self._control, self._context)
 
     def _abandon(self) -> None:
@@ -283,7 +291,12 @@ class EdgeRuntime:
     def _loaded_drafter(self) -> Drafter:
         if self._drafter is None:
             self._drafter = load_drafter(
-                self._bundle, context=self._context, cache_mb=self._cache_mb, threads=self._threads
+                self._bundle,
+                context=self._context,
+                cache_mb=self._cache_mb,
+                threads=self._placement.threads,
+                cores=self._placement.cores,
+                spinning=self._power == "full",
             )
         return self._drafter
 

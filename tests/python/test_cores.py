@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acespec_edge.cores import Core, Placement, big_cores, cores, placement
+from acespec_edge.cores import Core, Placement, Threads, big_cores, cores, placement
 
 # Of Linux on an RK3588: four A55, two A76, two more that reach a little less.
 RK3588 = {
@@ -58,7 +58,7 @@ def test_an_rk3588_drafts_on_its_four_a76(tmp_path: Path) -> None:
     assert numbers(found) == list(range(8))
     assert found[0].capacity == pytest.approx(414 / 1024)
     assert numbers(big_cores(found)) == [4, 5, 6, 7]
-    assert placement(None, found, range(8)) == Placement(4, (4, 5, 6, 7))
+    assert placement("auto", found, range(8)) == Placement(4, (4, 5, 6, 7))
     assert placement(1, found, range(8)) == Placement(1, (4, 5, 6, 7))
 
 
@@ -77,7 +77,7 @@ def test_a_capacity_told_of_some_cores_alone_is_not_compared_with_clock_rates(tm
 def test_an_orins_alike_cores_are_left_to_the_system(tmp_path: Path) -> None:
     found = cores(tree(tmp_path, ORIN))
     assert numbers(big_cores(found)) == list(range(6))
-    assert placement(None, found, range(6)) == Placement(4)
+    assert placement("auto", found, range(6)) == Placement(4)
     assert placement(2, found, range(6)) == Placement(2)
 
 
@@ -85,17 +85,17 @@ def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
     x86 = {number: (None, 4_000_000) for number in range(4)}
     found = cores(tree(tmp_path, x86, siblings=[(0, 2), (1, 3)]))
     assert [core.unit for core in found] == [0, 1, 0, 1]
-    assert placement(None, found, range(4)) == Placement(2)
+    assert placement("auto", found, range(4)) == Placement(2)
 
 
 def test_cores_that_are_offline_or_not_allowed_are_not_used(tmp_path: Path) -> None:
     found = cores(tree(tmp_path, RK3588, online="0-3,6-7\n"))
     assert numbers(found) == [0, 1, 2, 3, 6, 7]
-    assert placement(None, found, range(8)) == Placement(2, (6, 7))
+    assert placement("auto", found, range(8)) == Placement(2, (6, 7))
     # A caller who is kept to the little cores has a reason.
-    assert placement(None, found, range(4)) == Placement(4)
-    assert placement(None, found, [0, 6]) == Placement(1, (6,))
-    assert placement(None, found, []) == Placement(1)
+    assert placement("auto", found, range(4)) == Placement(4)
+    assert placement("auto", found, [0, 6]) == Placement(1, (6,))
+    assert placement("auto", found, []) == Placement(1)
 
 
 def test_more_threads_than_big_cores_are_meant_for_all(tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ _CORES = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=12).map(
 )
 
 
-@given(found=_CORES, threads=st.none() | st.integers(1, 16), allowed=st.sets(st.integers(0, 12)))
+@given(found=_CORES, threads=st.just("auto") | st.integers(1, 16), allowed=st.sets(st.integers(0, 12)))
 def test_a_placement_is_of_allowed_cores_and_has_room(
-    found: list[Core], threads: int | None, allowed: set[int]
+    found: list[Core], threads: Threads, allowed: set[int]
 ) -> None:
     placed = placement(threads, found, allowed)
     kept = [core for core in found if core.number in placed.cores]
     left = [core for core in found if core.number in allowed and core.number not in placed.cores]
     assert set(placed.cores) <= allowed
-    assert placed.threads == threads or (threads is None and 1 <= placed.threads <= 4)
+    assert placed.threads == threads or (threads == "auto" and 1 <= placed.threads <= 4)
     if kept:
         assert placed.threads <= len(kept)
         assert left and max(core.capacity for core in left) < min(core.capacity for core in kept)

@@ -19,14 +19,16 @@ from acespec_edge.commands.options import (
     Context,
     ModeName,
     PolicyName,
+    PowerName,
     TargetSource,
-    Threads,
+    ThreadCount,
     TokenFile,
 )
 from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.policy import Power
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
     from acespec_edge.stats import Stats
@@ -56,7 +58,8 @@ def chat(
     ] = None,
     context: Context = 2048,
     policy: PolicyName = "auto",
-    threads: Threads = 1,
+    threads: ThreadCount = 1,
+    power: PowerName = "full",
     token_file: TokenFile = None,
     ca: Authority = None,
 ) -> None:
@@ -73,6 +76,7 @@ def chat(
         mode=cast("Mode", mode),
         policy=policy,
         threads=threads,
+        power=cast("Power", power),
         context=context,
     ) as edge:
         if edge.bundle.chat_template is None:

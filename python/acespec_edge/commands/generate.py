@@ -17,14 +17,16 @@ from acespec_edge.commands.options import (
     CloudAddress,
     ModeName,
     PolicyName,
+    PowerName,
     TargetSource,
-    Threads,
+    ThreadCount,
     TokenFile,
 )
 from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.policy import Power
     from acespec_edge.prompt import Prompt
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
@@ -88,7 +90,8 @@ def generate(
     ] = None,
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: CacheMb = 32,
-    threads: Threads = 1,
+    threads: ThreadCount = 1,
+    power: PowerName = "full",
     token_file: TokenFile = None,
     ca: Authority = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
@@ -110,6 +113,7 @@ def generate(
         ca=ca,
         mode=cast("Mode", mode),
         threads=threads,
+        power=cast("Power", power),
         policy=policy,
         draft_length=draft_length,
         width=width,

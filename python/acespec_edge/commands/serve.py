@@ -14,13 +14,15 @@ from acespec_edge.commands.options import (
     CloudAddress,
     Context,
     PolicyName,
+    PowerName,
     TargetSource,
-    Threads,
+    ThreadCount,
     TokenFile,
 )
 from acespec_edge.errors import UsageError
 
 if TYPE_CHECKING:
+    from acespec_edge.policy import Power
     from acespec_edge.request import Mode
 
 
@@ -44,7 +46,8 @@ def serve(
     context: Context = 2048,
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
-    threads: Threads = 1,
+    threads: ThreadCount = 1,
+    power: PowerName = "full",
     token_file: TokenFile = None,
     ca: Authority = None,
 ) -> None:
@@ -74,6 +77,7 @@ def serve(
             mode=cast("Mode", mode),
             policy=policy,
             threads=threads,
+            power=cast("Power", power),
             cache_mb=cache_mb,
             context=context,
         ) as edge,
