@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
+from acespec_edge.cli import main
 from acespec_edge.control import Controller
 from acespec_edge.errors import UsageError
 from acespec_edge.policy import POLICIES, Policy, at_power
@@ -83,7 +86,7 @@ def test_the_budget_follows_four_slow_forwards_and_four_quick_ones() -> None:
 def simulated(power: str, rtt: float, policy: str = "tree") -> tuple[float, float]:
     """Forwards of the edge by token, and tokens a second."""
     recorded = trace(records=2, tokens=100)
-    setting = Setting(recorded, EDGE, TARGET, Network(rtt, 1e6, 1e7), at_power(POLICIES[policy], power))
+    setting = Setting(recorded, EDGE, TARGET, Network(rtt, 1e6, 1e7), policy, power=power)
     found = figures(policy, simulate(setting, VirtualCloud))
     return found.edge_forwards, found.tokens_per_second
 
@@ -120,6 +123,19 @@ def test_what_the_cloud_waits_for_is_drafted_whatever_the_power() -> None:
     for tokens in (1, 3, 12):
         wide = measured(tokens=tokens).width(frontier, 8.0, waited_for=True)
         assert saving(measured(tokens=tokens)).width(frontier, 8.0, waited_for=True) == wide
+
+
+def test_the_simulator_compares_powers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "acespec simulate --json --edge jetson-agx-orin-0.5b --rtt 20ms --policy auto --requests 1"
+    monkeypatch.setattr(sys, "argv", [*command.split(), "--power", "full,save"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    full, save = json.loads(capsys.readouterr().out)["cells"]
+    assert (full["power"], save["power"]) == ("full", "save")
+    assert save["policies"][0]["edge_forwards"] < full["policies"][0]["edge_forwards"]
 
 
 def test_wrong_powers_are_named() -> None:
