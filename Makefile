@@ -62,7 +62,7 @@ ROOT_STAMP := build/stamps/aarch64-root
 ROOT ?= [1/2] aarch64 root
 WHEEL ?= [2/2] aarch64 wheel
 wheel-aarch64: $(STAMP) $(ROOT_STAMP) ## the wheel for aarch64 Linux, in dist/ (see docs/devices.md)
-	@$(STEP) '$(WHEEL)' $(LOGS)/aarch64-wheel.log bash tools/cross/wheel.sh dist
+	@$(STEP) '$(WHEEL)' $(LOGS)/aarch64-wheel.log env WERROR=$(WERROR) bash tools/cross/wheel.sh dist
 
 $(ROOT_STAMP): tools/cross/root.sh
 	@$(STEP) '$(ROOT)' $(LOGS)/aarch64-root.log bash tools/cross/root.sh $(CROSS)/root

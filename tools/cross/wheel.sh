@@ -15,10 +15,11 @@ python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 
-export _PYTHON_HOST_PLATFORM=linux-aarch64
-export SETUPTOOLS_EXT_SUFFIX=.cpython-311-aarch64-linux-gnu.so
-export CMAKE_TOOLCHAIN_FILE=$PWD/cmake/aarch64.cmake
-python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$built" .
-unset _PYTHON_HOST_PLATFORM
+# The folder is that of the preset aarch64: what both compile is compiled once.
+_PYTHON_HOST_PLATFORM=linux-aarch64 SETUPTOOLS_EXT_SUFFIX=.cpython-311-aarch64-linux-gnu.so \
+  CMAKE_TOOLCHAIN_FILE=$PWD/cmake/aarch64.cmake \
+  python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$built" \
+  -C build-dir=build/aarch64 -C cmake.define.ACESPEC_BUILD_PYTHON=ON -C cmake.define.ACESPEC_BUILD_TESTS=OFF \
+  -C cmake.define.ACESPEC_WERROR="${WERROR:-OFF}" .
 rm -f "$folder"/acespec_edge-*_aarch64.whl
 python -m auditwheel repair --only-plat --wheel-dir "$folder" "$built"/*.whl

@@ -21,7 +21,7 @@ from acespec_edge.commands.options import (
     PolicyName,
     PowerName,
     TargetSource,
-    ThreadCount,
+    Threads,
     TokenFile,
 )
 from acespec_edge.errors import AcespecError, UsageError
@@ -58,7 +58,7 @@ def chat(
     ] = None,
     context: Context = 2048,
     policy: PolicyName = "auto",
-    threads: ThreadCount = 1,
+    threads: Threads = 1,
     power: PowerName = "full",
     token_file: TokenFile = None,
     ca: Authority = None,

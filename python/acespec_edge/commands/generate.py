@@ -19,7 +19,7 @@ from acespec_edge.commands.options import (
     PolicyName,
     PowerName,
     TargetSource,
-    ThreadCount,
+    Threads,
     TokenFile,
 )
 from acespec_edge.errors import LinkError, UsageError
@@ -90,7 +90,7 @@ def generate(
     ] = None,
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: CacheMb = 32,
-    threads: ThreadCount = 1,
+    threads: Threads = 1,
     power: PowerName = "full",
     token_file: TokenFile = None,
     ca: Authority = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from acespec_edge.cores import Threads
+from acespec_edge import cores
 from acespec_edge.errors import UsageError
 
 BundleFolder = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The draft bundle.")]
@@ -26,7 +26,7 @@ PolicyName = Annotated[
 ]
 
 
-def thread_count(text: str | int) -> Threads:
+def thread_count(text: str | int) -> cores.Threads:
     """Raises UsageError unless it is a number or auto."""
     if text == "auto":
         return "auto"
@@ -36,7 +36,7 @@ def thread_count(text: str | int) -> Threads:
 
 
 # Any: typer takes no union. The parser makes it cores.Threads.
-ThreadCount = Annotated[
+Threads = Annotated[
     Any,
     typer.Option(
         "--threads",

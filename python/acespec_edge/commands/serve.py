@@ -16,7 +16,7 @@ from acespec_edge.commands.options import (
     PolicyName,
     PowerName,
     TargetSource,
-    ThreadCount,
+    Threads,
     TokenFile,
 )
 from acespec_edge.errors import UsageError
@@ -46,7 +46,7 @@ def serve(
     context: Context = 2048,
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
-    threads: ThreadCount = 1,
+    threads: Threads = 1,
     power: PowerName = "full",
     token_file: TokenFile = None,
     ca: Authority = None,
