@@ -16,13 +16,14 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
+from acespec_edge.cores import Threads, cores, keep_to, placement
 from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.endpoints import Endpoint
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.known_contexts import KnownContexts
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
-from acespec_edge.policy import POLICIES, Policy, named_policy
+from acespec_edge.policy import POLICIES, Policy, Power, at_power, named_policy
 from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
@@ -59,7 +60,8 @@ class EdgeRuntime:
         client_cert: str | Path | None = None,
         client_key: str | Path | None = None,
         mode: Mode = "auto",
-        threads: int = 1,
+        threads: Threads = 1,
+        power: Power = "full",
         policy: str | Policy = "auto",
         draft_length: int | None = None,
         width: int = 16,
@@ -80,8 +82,10 @@ class EdgeRuntime:
         holds the bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority.
         ``client_cert`` and ``client_key``: PEM files of this device's certificate. ``mode``:
         "auto" speculates, "cloud" streams from the target alone, "edge" runs the drafter alone.
-        ``threads``: of the drafter. ``policy``: what speculation may do, or the name of one of
-        ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
+        ``threads``: of the drafter, on the big cores where there are little ones too; "auto": one for each
+        big core, four at most. ``power``: "save" drafts ahead only what is worth its energy, the less the
+        faster the network, and lets no thread spin. ``policy``: what speculation may do, or the name of one
+        of ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
         that length, instead of what the policy finds best. ``width``: tree nodes in one forward, at most.
         ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
         the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
@@ -97,7 +101,6 @@ class EdgeRuntime:
         """
         checked_mode(mode)
         for name, value, least in (
-            ("threads", threads, 1),
             ("draft_length", 0 if draft_length is None else draft_length, 0),
             ("width", width, 1),
             ("cache_mb", cache_mb, 1),
@@ -116,12 +119,13 @@ class EdgeRuntime:
             raise UsageError(f"offline_after is {offline_after}: it must be 0 or more seconds, or None")
         self._bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(Path(bundle))
         self._mode: Mode = mode
-        self._threads = threads
+        self._placement = placement(threads, cores())
+        self._power: Power = power
         self._cache_mb = cache_mb
         self._endurance = Endurance(reconnect_for, offline_after)
         self._tell = on_link or (lambda event: None)
         self._context = min(context, self._bundle.max_positions)
-        self._control = Controller(_policy(policy, draft_length), width=width)
+        self._control = Controller(at_power(_policy(policy, draft_length), power), width=width)
         self.totals = Totals(self._control)
         """What this runtime has done, and what it expects; to be read from any thread."""
         files = {"token_file": token_file, "ca": ca, "client_cert": client_cert, "client_key": client_key}
@@ -263,7 +267,9 @@ class EdgeRuntime:
             return
         mode = run.request.mode
         if mode == "edge":
-            yield from drafter_alone(run, self._loaded_drafter())
+            offline = self._loaded_drafter()
+            keep_to(self._placement)
+            yield from drafter_alone(run, offline)
             return
         drafter = self._loaded_drafter() if mode == "auto" else None
         uplink, control, context = self._require_cloud(mode), self._control, self._context
@@ -271,6 +277,8 @@ class EdgeRuntime:
         def decode(rest: Run, channel: Channel) -> Iterator[Commit]:
             if drafter is None:
                 return target_alone(rest, channel, control)
+            # Only now: threads that were started on the way would have been kept there too.
+            keep_to(self._placement)
             return speculate(rest, channel, drafter, control, context)
 
         def alone(rest: Run) -> Iterator[Commit]:
@@ -306,7 +314,12 @@ class EdgeRuntime:
     def _loaded_drafter(self) -> Drafter:
         if self._drafter is None:
             self._drafter = load_drafter(
-                self._bundle, context=self._context, cache_mb=self._cache_mb, threads=self._threads
+                self._bundle,
+                context=self._context,
+                cache_mb=self._cache_mb,
+                threads=self._placement.threads,
+                cores=self._placement.cores,
+                spinning=self._power == "full",
             )
         return self._drafter
 

@@ -23,6 +23,7 @@ from acespec_edge.commands.options import (
     ModeName,
     OfflineAfter,
     PolicyName,
+    PowerName,
     ReconnectFor,
     TargetSource,
     Threads,
@@ -32,6 +33,7 @@ from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.policy import Power
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
     from acespec_edge.stats import Stats
@@ -62,6 +64,7 @@ def chat(
     context: Context = 2048,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    power: PowerName = "full",
     reconnect_for: ReconnectFor = 60.0,
     offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
@@ -84,6 +87,7 @@ def chat(
         mode=cast("Mode", mode),
         policy=policy,
         threads=threads,
+        power=cast("Power", power),
         context=context,
         reconnect_for=reconnect_for,
         offline_after=offline_after,

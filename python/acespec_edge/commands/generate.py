@@ -21,6 +21,7 @@ from acespec_edge.commands.options import (
     ModeName,
     OfflineAfter,
     PolicyName,
+    PowerName,
     ReconnectFor,
     TargetSource,
     Threads,
@@ -30,6 +31,7 @@ from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.policy import Power
     from acespec_edge.prompt import Prompt
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
@@ -94,6 +96,7 @@ def generate(
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: CacheMb = 32,
     threads: Threads = 1,
+    power: PowerName = "full",
     reconnect_for: ReconnectFor = 60.0,
     offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
@@ -121,6 +124,7 @@ def generate(
         client_key=client_key,
         mode=cast("Mode", mode),
         threads=threads,
+        power=cast("Power", power),
         policy=policy,
         draft_length=draft_length,
         width=width,

@@ -19,6 +19,7 @@ from acespec_edge.commands.options import (
     Context,
     OfflineAfter,
     PolicyName,
+    PowerName,
     ReconnectFor,
     TargetSource,
     Threads,
@@ -29,6 +30,7 @@ from acespec_edge.errors import UsageError
 from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 
 if TYPE_CHECKING:
+    from acespec_edge.policy import Power
     from acespec_edge.request import Mode
 
 
@@ -60,6 +62,7 @@ def serve(
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    power: PowerName = "full",
     reconnect_for: ReconnectFor = 60.0,
     offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
@@ -100,6 +103,7 @@ def serve(
             mode=cast("Mode", mode),
             policy=policy,
             threads=threads,
+            power=cast("Power", power),
             cache_mb=cache_mb,
             context=context,
             reconnect_for=reconnect_for,

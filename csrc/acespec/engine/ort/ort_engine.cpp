@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kMaxRows = 64;
 constexpr std::size_t kGranule = 64;
+constexpr std::size_t kMostCores = 4096;
 
 /// Largest difference, as a part of the logits' range, between a row computed in a large forward and alone.
 /// Kernels for one row and for many may round differently, on a GPU most of all; KV that was lost changes
@@ -190,6 +191,12 @@ class OrtEngine::Model {
 OrtEngine::OrtEngine(const OrtOptions& options) {
   if (options.threads == 0 || options.threads > 1024) {
     throw UsageError("engine: threads is " + std::to_string(options.threads) + ", must be in 1..1024");
+  }
+  for (const std::size_t core : options.cores) {
+    if (core >= kMostCores) {
+      throw UsageError("engine: cores holds " + std::to_string(core) + ", must be numbers below " +
+                       std::to_string(kMostCores));
+    }
   }
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(options.model, unreadable)) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "acespec/engine/engine.h"
 
@@ -17,8 +18,11 @@ struct OrtOptions {
   std::size_t vocabulary = 0;     ///< drawable ids; the model may have more logits
   std::size_t max_positions = 0;  ///< positions of the model's rotary table; 0: as many as slots
   std::size_t threads = 1;        ///< of one operator
-  bool spinning = true;           ///< idle threads spin, within a forward only; costs power, saves time
-  std::string name;               ///< for messages; empty: the model's path
+  /// Numbers of the processor cores that the threads it starts are kept to; empty: any. The caller's own
+  /// thread, which takes part in a forward, is the caller's to place.
+  std::vector<std::size_t> cores;
+  bool spinning = true;  ///< idle threads spin, within a forward only; costs power, saves time
+  std::string name;      ///< for messages; empty: the model's path
   std::string provider =
       "cpu";  ///< "cpu", "cuda", "tensorrt", or "auto" for the best that loads and keeps KV right
 };
