@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from acespec_edge.doctor.report import Report
     from acespec_edge.transport import WebSocketLink
 
+_WIDTH: Final = 72
+"""Longer words do not move the column behind them."""
+
 _MOST_THREADS: Final = 4
 """Beyond, a drafter of a few hundred million weights gains nothing."""
 
@@ -114,6 +117,9 @@ def examine(
 
 def lines(report: Report) -> list[str]:
     """The report for people: a line a fact, advice below it, the verdict last."""
-    shown = [f"{finding.name:<11}{finding.words}  {finding.status}" for finding in report.findings]
+    width = max(
+        (len(finding.words) for finding in report.findings if len(finding.words) <= _WIDTH), default=0
+    )
+    shown = [f"{finding.name:<11}{finding.words:<{width}}  {finding.status}" for finding in report.findings]
     shown += [f"{'advice':<11}{advice}" for advice in report.advice]
     return [*shown, f"{'verdict':<11}{report.sentence}"]
