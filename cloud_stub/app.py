@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -19,6 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from acespec_edge import _core
+from acespec_edge.keyring import Key, Keyring
 from cloud_stub.counters import DESCRIPTIONS
 from cloud_stub.outbox import Outbox
 from cloud_stub.service import Service
@@ -27,10 +27,11 @@ _LINGER = 5.0
 """Seconds an edge gets to take the last messages of a session that has ended."""
 
 
-def build_app(service: Service, token: str | None = None) -> Starlette:
+def build_app(service: Service, keys: Keyring | None = None) -> Starlette:
     """The application around ``service``, which it closes when it shuts down.
 
-    ``token``: what the Authorization header must bear for /v1/spec and /metrics; None lets everybody in.
+    ``keys``: one of which the Authorization header must bear for /v1/spec and /metrics; None lets everybody
+    in.
     """
 
     @contextlib.asynccontextmanager
@@ -39,11 +40,12 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
         await asyncio.to_thread(service.close)
 
     async def spec(websocket: WebSocket) -> None:
-        if not _authorised(websocket, token):
+        key = _key_of(websocket, keys)
+        if key is None and keys is not None:
             await websocket.send_denial_response(_refusal())
             return
         await websocket.accept()
-        await _serve(service, websocket)
+        await _serve(service, websocket, key)
 
     async def healthz(request: Request) -> Response:
         state = {
@@ -61,7 +63,7 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
     registry.register(_ServiceCollector(service))
 
     async def metrics(request: Request) -> Response:
-        if not _authorised(request, token):
+        if keys is not None and _key_of(request, keys) is None:
             return _refusal()
         return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -69,10 +71,10 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _serve(service: Service, websocket: WebSocket) -> None:
+async def _serve(service: Service, websocket: WebSocket, key: Key | None) -> None:
     """One connection from its upgrade to its end. Frees everything however it ends."""
     outbox = Outbox(websocket)
-    connection = service.connect(outbox.put, outbox.end)
+    connection = service.connect(outbox.put, outbox.end, key)
     reader = asyncio.create_task(websocket.receive())
     try:
         while not (connection.closed or outbox.task.done()):
@@ -98,11 +100,8 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
         await asyncio.wait({reader, outbox.task})
 
 
-def _authorised(connection: HTTPConnection, token: str | None) -> bool:
-    if token is None:
-        return True
-    scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+def _key_of(connection: HTTPConnection, keys: Keyring | None) -> Key | None:
+    return None if keys is None else keys.find(connection.headers.get("authorization", ""))
 
 
 def _refusal() -> Response:

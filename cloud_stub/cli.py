@@ -13,8 +13,10 @@ from acespec_edge.commands.configured import config_commands, config_file
 from acespec_edge.commands.program import Program
 from acespec_edge.commands.serving import DrainSeconds, LogForm, LogFrom
 from acespec_edge.errors import UsageError
+from acespec_edge.keyring import Keyring
 from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 from acespec_edge.transport import read_token
+from cloud_stub.clients import LIMITS
 from cloud_stub.scheduler import Pacing
 
 _LONGEST_PACING_MS = 60_000.0
@@ -35,10 +37,15 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8443,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token that edges must show.")
+        Path | None,
+        typer.Option(help="Bearer tokens of edges, one a line: TOKEN [name=NAME] [LIMIT=NUMBER]..."),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of an authority: edges must show a certificate of it (mutual TLS)."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the model.")] = None,
     emulate_verify_ms: Annotated[
         str,
@@ -56,6 +63,12 @@ def serve(
         int | None, typer.Option(help="Prompt and output tokens of one request [default: the model's]")
     ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 64,
+    idle_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds after which a silent session ends.")
+    ] = 600.0,
+    session_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds after which any session ends; the edge connects again.")
+    ] = 86_400.0,
     kv_tokens: Annotated[
         int | None,
         typer.Option(
@@ -77,9 +90,9 @@ def serve(
         raise UsageError(f"{error.name} is not installed: pip install 'acespec-edge[cloud]'") from error
 
     pacing = parse_pacing(emulate_verify_ms)
-    token = read_token(token_file)
     # Before the model is loaded, so that what is wrong is said at once.
-    listener = Listener(host, port, token, tls_cert, tls_key)
+    keys = read_keys(token_file)
+    listener = Listener(host, port, keys, tls_cert, tls_key, tls_client_ca)
     with listener.bind() as listening:
         from cloud_stub.verifiers.loading import load_verifier
 
@@ -93,7 +106,13 @@ def serve(
             from cloud_stub.dlite.head_runtime import HeadRuntime
 
             drafting = SelfDrafting(HeadRuntime.load(dlite, verifier), dlite_nodes)
-        options = ServiceOptions(pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens)
+        options = ServiceOptions(
+            pacing=pacing,
+            max_sessions=max_sessions,
+            kv_tokens=kv_tokens,
+            idle_timeout=idle_timeout,
+            session_timeout=session_timeout,
+        )
         service = Service(verifier, options, drafting)
         target = service.target
         _say("target", f"{target.name} on {verifier.device}, {verifier.dtype}")
@@ -107,7 +126,7 @@ def serve(
             _say(
                 "pacing", f"a forward takes at least {pacing.base_ms:g} ms + {pacing.per_node_ms:g} ms a node"
             )
-        _say("access", "this machine only, no token" if token is None else "with the bearer token")
+        _say("access", _access(keys, mutual=tls_client_ca is not None))
         server = CloudServer(
             service,
             listener,
@@ -121,6 +140,24 @@ def serve(
 _program.app.add_typer(
     config_commands("cloud", serve), name="config", short_help="Check and show a configuration."
 )
+
+
+def read_keys(token_file: Path | None) -> Keyring | None:
+    """The tokens of a file, else the one of the environment, if any. Raises UsageError."""
+    if token_file is not None:
+        return Keyring.read(token_file, "token_file", LIMITS)
+    token = read_token(None)
+    return None if token is None else Keyring.of(token)
+
+
+def _access(keys: Keyring | None, *, mutual: bool) -> str:
+    count = 0 if keys is None else len(keys)
+    who = (
+        ("this machine only, no token", "with the bearer token")[count]
+        if count < 2
+        else (f"with one of {count} bearer tokens")
+    )
+    return f"{who} and a client certificate" if mutual else who
 
 
 def parse_pacing(text: str) -> Pacing:

@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
+from acespec_edge.keyring import Key
 from cloud_stub.budget import KvBudget
+from cloud_stub.clients import Client
 from cloud_stub.connection import SHUTTING_DOWN, Connection
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.counters import Counters
@@ -34,6 +36,7 @@ class ServiceOptions:
     prefill_chunk: int = 256
     handshake_timeout: float = 10.0
     idle_timeout: float = 600.0
+    session_timeout: float = 86_400.0
     retry_after: float = 5.0
 
 
@@ -54,6 +57,7 @@ class Service:
             max_nodes=self.options.max_nodes,
             handshake_timeout=self.options.handshake_timeout,
             idle_timeout=self.options.idle_timeout,
+            session_timeout=self.options.session_timeout,
         )
         self.kv = KvBudget(self._kv_capacity())
         self.prefill_chunk = self.options.prefill_chunk
@@ -64,7 +68,9 @@ class Service:
         self.sampler = _core.Sampler(self.target.vocabulary)
         self.scheduler = Scheduler(self.options.pacing)
         self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, Client] = {}
+        self._clients: dict[bytes, Client] = {}
+        self._anybody = Client({}, self.options.max_nodes, 0.0)
         self._lock = threading.Lock()
         self._closed = False
         self.draining = False
@@ -75,18 +81,24 @@ class Service:
         """Connections that are open."""
         return len(self._connections)
 
-    def connect(self, send: Callable[[bytes], None], hang_up: Callable[[str], None]) -> Connection:
-        """Takes in a new connection.
+    def connect(
+        self, send: Callable[[bytes], None], hang_up: Callable[[str], None], key: Key | None = None
+    ) -> Connection:
+        """Takes in a new connection, of the bearer of ``key``.
 
         ``send`` and ``hang_up`` are called from any thread, must not block, and must not call back. One
-        session too many is told to come back later and hung up on.
+        session too many, of all or of the key's, is told to come back later and hung up on.
         """
-        session = Session(self.target, secrets.token_bytes(16), time.monotonic())
+        now = time.monotonic()
+        with self._lock:
+            client = self._client(key, now)
+        target = replace(self.target, max_context=client.context(self.target.max_context))
+        session = Session(target, secrets.token_bytes(16), now, client.spend)
         connection = Connection(self, session, send, hang_up, self._forget)
         with self._lock:
-            refusal = self._refusal()
+            refusal = self._refusal() or client.enter()
             if refusal is None:
-                self._connections.add(connection)
+                self._connections[connection] = client
                 self.counters.add(sessions=1)
         if refusal is not None:
             self.counters.add(refused_sessions=1)
@@ -125,6 +137,15 @@ class Service:
             return f"{self.options.max_sessions} sessions are open, which is this cloud's limit"
         return None
 
+    def _client(self, key: Key | None, now: float) -> Client:
+        """The bearer's. Sessions that were opened under other limits of the key keep those."""
+        if key is None:
+            return self._anybody
+        client = self._clients.get(key.digest)
+        if client is None or client.limits != key.limits:
+            client = self._clients[key.digest] = Client(key.limits, self.options.max_nodes, now)
+        return client
+
     def _kv_capacity(self) -> int:
         context, given = self.target.max_context, self.options.kv_tokens
         if given is None:
@@ -138,4 +159,6 @@ class Service:
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:
-            self._connections.discard(connection)
+            client = self._connections.pop(connection, None)
+        if client is not None:
+            client.leave()

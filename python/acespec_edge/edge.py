@@ -6,16 +6,17 @@ import contextlib
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
 from acespec_edge.drafting import Drafter, load_drafter
+from acespec_edge.endpoints import Endpoint
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
@@ -23,17 +24,17 @@ from acespec_edge.policy import POLICIES, Policy, named_policy
 from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
+from acespec_edge.routing import connector_to
 from acespec_edge.session import EdgeSession
 from acespec_edge.speculation import MOST_NODES, speculate
 from acespec_edge.totals import Totals
-from acespec_edge.transport import Connector, connect, local_connector, read_token
+from acespec_edge.transport import Connector
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _TURN_POLL: Final = 0.05
 _CLOSE_TIMEOUT: Final = 5.0
-_CONNECT_TIMEOUT: Final = 10.0
 
 
 class EdgeRuntime:
@@ -46,11 +47,13 @@ class EdgeRuntime:
     def __init__(
         self,
         bundle: str | Path | Bundle,
-        cloud: str | Connector | None = None,
+        cloud: str | Endpoint | Connector | Sequence[str | Endpoint] | None = None,
         *,
         target: str | None = None,
         token_file: str | Path | None = None,
         ca: str | Path | None = None,
+        client_cert: str | Path | None = None,
+        client_key: str | Path | None = None,
         mode: Mode = "auto",
         threads: int = 1,
         policy: str | Policy = "auto",
@@ -65,8 +68,10 @@ class EdgeRuntime:
         it then.
 
         ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a verifier in
-        this process that serves ``target``, or a function that opens a Link. ``token_file``: holds the
-        bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``:
+        this process that serves ``target``, a function that opens a Link, or several addresses, of which
+        the best that answers is taken (see Endpoints; "URL#cost=2" is one of another weight). ``token_file``:
+        holds the bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority.
+        ``client_cert`` and ``client_key``: PEM files of this device's certificate. ``mode``:
         "auto" speculates, "cloud" streams from the target alone, "edge" runs the drafter alone.
         ``threads``: of the drafter. ``policy``: what speculation may do, or the name of one of
         ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
@@ -103,7 +108,9 @@ class EdgeRuntime:
         self._control = Controller(_policy(policy, draft_length), width=width)
         self.totals = Totals(self._control)
         """What this runtime has done, and what it expects; to be read from any thread."""
-        self._connector = _connector(cloud, target, token_file, ca, timeout)
+        files = {"token_file": token_file, "ca": ca, "client_cert": client_cert, "client_key": client_key}
+        given: dict[str, Any] = {name: Path(file) for name, file in files.items() if file is not None}
+        self._connector = connector_to(cloud, target, Endpoint("", **given), timeout)
         self._drafter = drafter
         self._channel: Channel | None = None
         self._turn = threading.Lock()
@@ -306,25 +313,3 @@ def _policy(policy: str | Policy, draft_length: int | None) -> Policy:
     if draft_length is None:
         return named
     return replace(POLICIES["chain"] if named.send == "tree" else named, length=draft_length)
-
-
-def _connector(
-    cloud: str | Connector | None,
-    target: str | None,
-    token_file: str | Path | None,
-    ca: str | Path | None,
-    timeout: float,
-) -> Connector | None:
-    if target is not None and cloud != "local":
-        raise UsageError(
-            f"target is {target!r}, but only cloud='local' takes one: a remote cloud has its own"
-        )
-    if cloud is None or callable(cloud):
-        return cloud
-    if cloud == "local":
-        if target is None:
-            raise UsageError("cloud is 'local', so target must name the model to serve")
-        return local_connector(target)
-    token = read_token(None if token_file is None else Path(token_file))
-    authority = None if ca is None else Path(ca)
-    return lambda: connect(cloud, token=token, ca=authority, timeout=min(timeout, _CONNECT_TIMEOUT))

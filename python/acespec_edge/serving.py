@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -17,10 +18,12 @@ DRAIN_SECONDS: Final = 20.0
 """What running requests get to end, unless the caller says otherwise."""
 
 
-class Bindable(Protocol):
-    """Where to listen."""
+class Entrance(Protocol):
+    """Where to listen, and how it is encrypted."""
 
     def bind(self) -> socket.socket: ...
+
+    def tls(self) -> ssl.SSLContext | None: ...
 
 
 class Drainable(Protocol):
@@ -41,7 +44,7 @@ class DrainingServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         served: Drainable,
-        listener: Bindable,
+        listener: Entrance,
         *,
         address: str,
         on_ready: Callable[[str], None],
@@ -49,6 +52,8 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         """``address``: with HOST:PORT in place of ``{}``, what ``on_ready`` hears once connections are
         accepted."""
+        config.load()
+        config.ssl = listener.tls()
         super().__init__(config)
         self._served = served
         self._listener = listener

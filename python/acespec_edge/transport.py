@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.redaction import discreet
+from acespec_edge.tls import client_context, why
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -145,25 +147,31 @@ class WebSocketLink:
 
 
 def connect(
-    url: str, *, token: str | None = None, ca: Path | None = None, timeout: float = 10.0
+    url: str,
+    *,
+    token: str | None = None,
+    ca: Path | None = None,
+    client_cert: Path | None = None,
+    client_key: Path | None = None,
+    timeout: float = 10.0,
 ) -> WebSocketLink:
     """Opens a WebSocket link to ``url`` (``wss://host[:port]/path``, or ``ws://`` in trusted networks).
 
-    ``token``: bearer token for the Authorization header. ``ca``: PEM file of a private certificate
-    authority, used instead of the system's. TLS is 1.2 or newer and always verified. ``timeout``: seconds
-    for the whole opening. Raises UsageError for a bad address, file or token, LinkError when the cloud
-    cannot be reached.
+    ``token``: bearer token for the Authorization header. ``ca``, ``client_cert``, ``client_key``: see
+    tls.client_context; TLS is 1.2 or newer and always verified. ``timeout``: seconds for the whole opening.
+    Raises UsageError for a bad address, file or token, LinkError when the cloud cannot be reached.
     """
-    from websockets.exceptions import InvalidStatus, WebSocketException
+    from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
     from websockets.sync.client import connect as open_websocket
 
     parts = _parse(url)
     where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     options: dict[str, Any] = {}
     if parts.scheme == "wss":
-        options["ssl"] = _tls_context(ca)
-    elif ca is not None:
-        raise UsageError(f"ca is {str(ca)!r}, but {url} is not encrypted: give a wss:// address")
+        options["ssl"] = client_context(ca, client_cert, client_key)
+    for name, path in (("ca", ca), ("client_cert", client_cert), ("client_key", client_key)):
+        if path is not None and parts.scheme != "wss":
+            raise UsageError(f"{name} is {str(path)!r}, but {url} is not encrypted: give a wss:// address")
     if parts.hostname in _LOOPBACK:
         options["proxy"] = None
     try:
@@ -176,15 +184,17 @@ def connect(
             ping_interval=_KEEPALIVE_INTERVAL,
             ping_timeout=_KEEPALIVE_TIMEOUT,
             close_timeout=_CLOSE_TIMEOUT,
+            logger=discreet("acespec.link"),
             **options,
         )
         return WebSocketLink(opening, where)
     except InvalidStatus as error:
         raise _refusal(where, error.response.status_code) from error
     except ssl.SSLError as error:
-        raise LinkError(
-            f"no secure connection to {where}: {getattr(error, 'verify_message', '') or error}"
-        ) from error
+        raise LinkError(f"no secure connection to {where}: {why(error)}") from error
+    except (InvalidMessage, ConnectionClosed) as error:
+        hint = "is it a wss:// address?" if parts.scheme == "ws" else _no_answer(client_cert)
+        raise LinkError(f"no answer to the opening from {where}: {hint}") from error
     except (WebSocketException, OSError) as error:
         raise LinkError(f"cannot reach the cloud at {where}: {error or type(error).__name__}") from error
 
@@ -236,17 +246,6 @@ def _parse(url: str) -> Any:
     return parts
 
 
-def _tls_context(ca: Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(
-            f"ca {str(ca)!r} cannot be used: {error}; a PEM file of certificates is right"
-        ) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
 def _bound_sends(sock: socket.socket) -> None:
     """Has the kernel give the connection up when sent bytes stay unacknowledged, so that no send blocks for
     ever."""
@@ -254,6 +253,14 @@ def _bound_sends(sock: socket.socket) -> None:
         # It may be closed again already; then reading tells, after what arrived before.
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1e3 * _KEEPALIVE_TIMEOUT))
+
+
+def _no_answer(client_cert: Path | None) -> str:
+    """What it mostly is when the connection ends between TLS and HTTP: a server of TLS 1.3 judges client
+    certificates after the handshake, and its alert is lost when the connection is gone before it is read."""
+    if client_cert is None:
+        return "if it wants a client certificate, give --client-cert and --client-key"
+    return f"it may not take the client certificate {str(client_cert)!r} (another authority, expired)"
 
 
 def _refusal(where: str, status: int) -> LinkError:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
+from acespec_edge.keyring import Keyring
 from acespec_edge.logs import OURS, LogFormat, LogLevel, configure_logs, request_id, usable_id
 from tests.cloud.live import PROMPT, Edge, served
 from tests.cloud.test_server import get
@@ -105,7 +106,7 @@ def test_paths_of_clients_make_no_series(bundle: Bundle) -> None:
 
 
 def test_metrics_need_the_key(bundle: Bundle) -> None:
-    with serving(runtime(bundle, TARGET, TARGET), ["the-key"]) as live:
+    with serving(runtime(bundle, TARGET, TARGET), Keyring.of("the-key")) as live:
         url = f"http://127.0.0.1:{live.port}/metrics"
         assert live.http.get(url).status_code == 401
         assert live.http.get(url, headers={"Authorization": "Bearer the-key"}).status_code == 200
@@ -160,7 +161,7 @@ def entries(lines: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_every_line_of_a_request_bears_its_id(bundle: Bundle, logged: io.StringIO) -> None:
-    with serving(runtime(bundle, TARGET, TARGET), ["the-key"]) as live:
+    with serving(runtime(bundle, TARGET, TARGET), Keyring.of("the-key")) as live:
         live.http.headers["Authorization"] = "Bearer the-key"
         body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
         answer = live.http.post("/chat/completions", json=body, headers={"X-Request-Id": "mine-1"})

@@ -32,10 +32,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def command(arguments: Sequence[str], *, cloud: FakeCloud | None = None) -> tuple[int, str, str]:
         class FakeRuntime(EdgeRuntime):
-            def __init__(self, folder: Path, address: str | None, **options: Any) -> None:
+            def __init__(self, folder: Path, address: list[str] | None, **options: Any) -> None:
                 link = cloud or FakeCloud(TARGET)
                 opened = bundle if folder == Path("BUNDLE") else Bundle.load(folder)
-                wire = (lambda: link) if address == "FAKE" else address
+                wire = (lambda: link) if address == ["FAKE"] else address
                 # Beside a target that takes no time nothing is worth drafting.
                 if options.get("draft_length") is None:
                     options["draft_length"] = 8

@@ -106,7 +106,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         arguments: Sequence[str], *, cloud: FakeCloud | None = None, typed: str = ""
     ) -> tuple[int, str, str]:
         class FakeRuntime(EdgeRuntime):
-            def __init__(self, folder: Path, address: str | None, **options: Any) -> None:
+            def __init__(self, folder: Path, address: list[str] | None, **options: Any) -> None:
                 link = cloud or FakeCloud(scripted([], 0))
                 super().__init__(
                     bundle,

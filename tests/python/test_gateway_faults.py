@@ -226,7 +226,7 @@ async def test_what_is_stopped_before_it_began_ends_too(bundle: Bundle) -> None:
 
 
 def test_a_head_that_never_comes_ends_the_connection(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acespec_edge.gateway.server._HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("acespec_edge.http_connection._HEAD_TIMEOUT", 0.2)
     with serving(runtime(bundle, drafter=SLOW, cloud=FakeCloud(SLOW))) as live:
         with socket.create_connection(("127.0.0.1", live.port), LIMIT) as sock:
             sock.sendall(b"GET /v1/models HTTP/1.1\r\nHost: local")

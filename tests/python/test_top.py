@@ -20,6 +20,7 @@ import pytest
 
 from acespec_edge import cli
 from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.keyring import Keyring
 from acespec_edge.listening import listen
 from acespec_edge.scrape import Scrape, sample, scrape
 from tests.clock import LIMIT
@@ -110,7 +111,7 @@ def test_a_cloud_is_no_gateway() -> None:
 def test_the_key_comes_from_its_file(tmp_path: Path, acespec: Acespec) -> None:
     keys = tmp_path / "keys"
     keys.write_text("the-key\n", encoding="utf-8")
-    with serving(runtime(chat_bundle(tmp_path / "bundle"), TARGET, TARGET), ["the-key"]) as live:
+    with serving(runtime(chat_bundle(tmp_path / "bundle"), TARGET, TARGET), Keyring.of("the-key")) as live:
         status, _, err = acespec("top", "--url", address(live), "--json")
         assert status == 2 and "give --api-key-file" in err
         shown = acespec(

@@ -15,7 +15,9 @@ import typer
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
-    CloudAddress,
+    ClientCert,
+    ClientKey,
+    CloudAddresses,
     Context,
     ModeName,
     PolicyName,
@@ -44,7 +46,7 @@ _PASTE_GAP: Final = 0.02
 
 def chat(
     bundle: BundleFolder,
-    cloud: CloudAddress = None,
+    cloud: CloudAddresses = None,
     mode: ModeName = "auto",
     target: TargetSource = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
@@ -59,6 +61,8 @@ def chat(
     threads: Threads = 1,
     token_file: TokenFile = None,
     ca: Authority = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends; commands are /reset, /system, /stats, /quit.
     Through a pipe, every line is a message."""
@@ -70,6 +74,8 @@ def chat(
         target=target,
         token_file=token_file,
         ca=ca,
+        client_cert=client_cert,
+        client_key=client_key,
         mode=cast("Mode", mode),
         policy=policy,
         threads=threads,

@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 BundleFolder = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The draft bundle.")]
-CloudAddress = Annotated[
-    str | None, typer.Option("--cloud", metavar="URL", help="ws(s):// address of the verifier, or local.")
+CloudAddresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cloud",
+        metavar="URL[#cost=N]",
+        help="ws(s):// address of the verifier, or local; of several the best that answers serves.",
+    ),
 ]
 ModeName = Annotated[
     str, typer.Option("--mode", help="auto speculates, cloud is the target alone, edge the drafter alone.")
@@ -33,4 +38,12 @@ TokenFile = Annotated[
 Authority = Annotated[
     Path | None,
     typer.Option("--ca", metavar="FILE", help="PEM file of a private certificate authority."),
+]
+ClientCert = Annotated[
+    Path | None,
+    typer.Option("--client-cert", metavar="FILE", help="PEM file of this device's certificate."),
+]
+ClientKey = Annotated[
+    Path | None,
+    typer.Option("--client-key", metavar="FILE", help="PEM file of its key."),
 ]

@@ -12,7 +12,9 @@ from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
     CacheMb,
-    CloudAddress,
+    ClientCert,
+    ClientKey,
+    CloudAddresses,
     Context,
     PolicyName,
     TargetSource,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 def serve(
     bundle: BundleFolder,
-    cloud: CloudAddress = None,
+    cloud: CloudAddresses = None,
     mode: Annotated[
         str, typer.Option(help="Of requests that say none: auto speculates, cloud and edge are one alone.")
     ] = "auto",
@@ -38,8 +40,15 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="API keys of clients, one a line; without it, none are asked for."),
+        typer.Option(
+            metavar="FILE",
+            help="API keys of clients, one a line: KEY [name=NAME] [LIMIT=N]...; without it none is asked.",
+        ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM file of the gateway's certificate chain.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file of its key.")] = None,
     model_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What clients call the model [default: the bundle's]")
     ] = None,
@@ -54,6 +63,8 @@ def serve(
     log_format: LogForm = LogFormat.text,
     log_level: LogFrom = LogLevel.warning,
     config: Annotated[Path | None, config_file("edge", lambda: serve)] = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Serve OpenAI's API on this device until interrupted: any client of it can use the pair of models."""
     configure_logs(log_format, log_level)
@@ -68,9 +79,9 @@ def serve(
 
     if model_name is not None and not model_name.strip():
         raise UsageError("model_name is empty: give a name, or leave it out for the bundle's")
-    keys = [] if api_key_file is None else read_keys(api_key_file)
+    keys = None if api_key_file is None else read_keys(api_key_file)
     # Before anything is loaded, so that what is wrong is said at once.
-    listener = Listener(host, port, guarded=bool(keys))
+    listener = Listener(host, port, keys is not None, tls_cert, tls_key)
     with (
         listener.bind() as listening,
         EdgeRuntime(
@@ -79,6 +90,8 @@ def serve(
             target=target,
             token_file=token_file,
             ca=ca,
+            client_cert=client_cert,
+            client_key=client_key,
             mode=cast("Mode", mode),
             policy=policy,
             threads=threads,
@@ -90,7 +103,10 @@ def serve(
         _say("model", f"{gateway.name}, mode {mode}")
         if (welcome := edge.welcome) is not None:
             _say("cloud", f"{welcome.target or 'a target'}, {welcome.max_context:,} tokens of context")
-        _say("access", f"with one of {len(keys)} API keys" if keys else "this machine only, no API key")
+        _say(
+            "access",
+            f"with one of {len(keys)} API keys" if keys is not None else "this machine only, no API key",
+        )
         server = GatewayServer(
             gateway,
             listener,

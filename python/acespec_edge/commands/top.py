@@ -125,6 +125,6 @@ def _spark(pace: deque[float]) -> str:
 
 
 def _first_key(path: Path) -> str:
-    from acespec_edge.gateway.access import read_keys
+    from acespec_edge.keyring import first_secret
 
-    return read_keys(path)[0]
+    return first_secret(path, "api_key_file")

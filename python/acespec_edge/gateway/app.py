@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from acespec_edge.errors import AcespecError
-from acespec_edge.gateway.access import Guard
+from acespec_edge.gateway.access import Guard, key_of
 from acespec_edge.gateway.answers import Form, stream_answer, whole_answer
 from acespec_edge.gateway.body import read_object
 from acespec_edge.gateway.chat import chat_form, chat_jobs
@@ -26,9 +27,10 @@ from acespec_edge.gateway.observed import Observed
 from acespec_edge.gateway.schema import Asked, ChatRequest, CompletionRequest, parse
 from acespec_edge.gateway.service import Gateway, Job
 from acespec_edge.gateway.sse import EventStream, JsonAnswer, attended, error_answer
+from acespec_edge.keyring import Keyring
 
 
-def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
+def build_app(gateway: Gateway, keys: Keyring | None = None) -> Starlette:
     """The application around ``gateway``, whose runtime it closes when it shuts down. ``keys``: see Guard."""
 
     @contextlib.asynccontextmanager
@@ -93,9 +95,12 @@ async def _answer(
 ) -> Response:
     """What ``asked`` gets, from its place in the waiting room to its end."""
     gateway.check_model(asked.model)
+    quota = gateway.quotas.of(key_of(request.scope))
     with contextlib.ExitStack() as place:
+        place.enter_context(quota.admitted())
         place.enter_context(gateway.admitted())
         jobs = await attended(request.receive, prepare())
+        jobs = [replace(job, charge=quota.charge) for job in jobs]
         if asked.stream:
             usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
             return EventStream(stream_answer(gateway, jobs, form, usage=usage), place.pop_all())

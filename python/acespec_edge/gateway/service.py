@@ -16,6 +16,7 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import AcespecError
 from acespec_edge.gateway import stamp
 from acespec_edge.gateway.errors import CONTEXT_LENGTH, ApiError, api_error, bad_request, stopping
+from acespec_edge.gateway.quotas import Quotas
 from acespec_edge.gateway.turns import Turns
 from acespec_edge.prompt import Prompt, prompt_ids
 from acespec_edge.request import Mode, Options, checked_mode, make_request
@@ -29,12 +30,14 @@ _log: Final = logging.getLogger("acespec.gateway")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One generation: the choice it makes, its prompt's number and ids, and how."""
+    """One generation: the choice it makes, its prompt's number and ids, and how. ``charge`` hears of tokens
+    as they are taken: of the prompt when it begins, of the output as it comes."""
 
     choice: int
     prompt_number: int
     prompt: list[int]
     options: Options
+    charge: Callable[[int], None] = lambda tokens: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Gateway:
         self.name = name or edge.bundle.name
         self.created = stamp.now()
         self.turns = Turns(room, patience)
+        self.quotas = Quotas()
         self._mode: Mode = mode
         self._drafter_context = min(context or edge.bundle.max_positions, edge.bundle.max_positions)
         self._target = ""
@@ -173,7 +177,9 @@ class Gateway:
         try:
             async with self.turns.turn():
                 async with self.edge.astream(job.prompt, **job.options) as stream:
+                    job.charge(len(job.prompt))
                     async for piece in stream:
+                        job.charge(len(piece.token_ids))
                         events.put_nowait(piece)
                 result = stream.result
             self._ended(result)
