@@ -110,7 +110,8 @@ class EdgeRuntime:
         """What this runtime has done, and what it expects; to be read from any thread."""
         files = {"token_file": token_file, "ca": ca, "client_cert": client_cert, "client_key": client_key}
         given: dict[str, Any] = {name: Path(file) for name, file in files.items() if file is not None}
-        self._connector = connector_to(cloud, target, Endpoint("", **given), timeout)
+        connector = connector_to(cloud, target, Endpoint("", **given), timeout)
+        self._connector = None if connector is None else self.totals.counted(connector)
         self._drafter = drafter
         self._channel: Channel | None = None
         self._turn = threading.Lock()
@@ -284,7 +285,6 @@ class EdgeRuntime:
         if not channel.greet(cancelled):
             return None
         self._channel = channel
-        self.totals.connected()
         return channel
 
     def _drop_channel(self, reason: str) -> None:
