@@ -133,7 +133,7 @@ class EdgeRuntime:
         connector = connector_to(cloud, target, Endpoint("", **given), timeout)
         self._contexts = KnownContexts()
         self._uplink = (
-            None if connector is None else Uplink(connector, self._session, timeout, self.totals.connected)
+            None if connector is None else Uplink(self.totals.counted(connector), self._session, timeout)
         )
         self._drafter = drafter
         self._turn = threading.Lock()

@@ -19,19 +19,12 @@ class Uplink:
     For the thread that has the turn, apart from ``welcome``; connect() may be called from any.
     """
 
-    def __init__(
-        self,
-        connector: Connector,
-        session: Callable[[], EdgeSession],
-        timeout: float,
-        connected: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, connector: Connector, session: Callable[[], EdgeSession], timeout: float) -> None:
         """``connector`` is asked anew for every connection, ``session`` makes the state of one. ``timeout``:
-        seconds of silence of a channel. ``connected`` hears of every channel that is adopted."""
+        seconds of silence of a channel."""
         self._connector = connector
         self._session = session
         self._timeout = timeout
-        self._connected = connected
         self._channel: Channel | None = None
         self.backoff = Backoff()
 
@@ -63,7 +56,6 @@ class Uplink:
     def adopt(self, channel: Channel) -> None:
         """Holds ``channel`` from now on."""
         self._channel = channel
-        self._connected()
 
     def drop(self, reason: str) -> None:
         """Closes what is held."""
