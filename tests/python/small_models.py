@@ -119,7 +119,8 @@ class GraphRunner:
         )
         past = [entry for entry in self.session.get_inputs() if entry.name.startswith("past_")]
         # Far off any real key: a slot that nobody wrote must not matter.
-        self.ring = {entry.name: np.full((slots, entry.shape[1]), 50.0, np.float32) for entry in past}
+        kind = np.float16 if past[0].type == "tensor(float16)" else np.float32
+        self.ring = {entry.name: np.full((slots, entry.shape[1]), 50.0, kind) for entry in past}
         self.width = self.session.get_outputs()[0].shape[1]
         self.windowed = any(entry.name == "slot_positions" for entry in self.session.get_inputs())
         self.slot_positions = np.zeros(slots, np.int64)
@@ -154,8 +155,8 @@ class GraphRunner:
             binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         for name, ring in self.ring.items():
             shape, address = (visible, ring.shape[1]), ring.ctypes.data
-            binding.bind_input(name, "cpu", 0, np.float32, shape, address)
-            binding.bind_output(name.replace("past", "present"), "cpu", 0, np.float32, shape, address)
+            binding.bind_input(name, "cpu", 0, ring.dtype, shape, address)
+            binding.bind_output(name.replace("past", "present"), "cpu", 0, ring.dtype, shape, address)
         binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
         self.session.run_with_iobinding(binding)
         return logits

@@ -56,7 +56,8 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer: RMS norms before attention and a gated MLP, rotary positions, grouped heads.
+    """A decoder-only transformer: RMS norms before attention and a gated MLP, rotary positions, grouped
+    heads.
 
     Query and key rows are in rotate-half order: rows i and i + rotary_dim / 2 of a head turn together. Norms'
     gains multiply as they are: a source whose model computes with 1 + w gives 1 + w.

@@ -11,9 +11,9 @@ from onnx import TensorProto
 from acespec_edge.export import architecture as names
 from acespec_edge.export.architecture import ModelSpec
 from acespec_edge.export.blocks import Operators
-from acespec_edge.export.norm import rms_norm
 from acespec_edge.export.ops import GraphWriter
 from acespec_edge.export.rotary import rotary_frequencies
+from acespec_edge.export.spelling import Heads, Spelling
 
 LayerTensor = Callable[[int, str], NDArray[np.float32]]
 """A layer's tensor by its number and the canonical name within it."""
@@ -31,9 +31,17 @@ class AttentionWriter:
     """
 
     def __init__(
-        self, spec: ModelSpec, graph: GraphWriter, operators: Operators, tensor: LayerTensor
+        self,
+        spec: ModelSpec,
+        graph: GraphWriter,
+        operators: Operators,
+        spelling: Spelling,
+        tensor: LayerTensor,
     ) -> None:
         self._spec = spec
+        self._spelling = spelling
+        scale = spec.attention_scale or float(spec.head_dim) ** -0.5
+        self._heads = Heads(spec.kv_heads, spec.head_dim, scale, spec.attention_softcap)
         self._graph = graph
         self._operators = operators
         self._tensor = tensor
@@ -63,8 +71,8 @@ class AttentionWriter:
             self._angles("window_rotary", windowed=True)
 
     def attend(self, layer: int, x: str) -> str:
-        """Rows [1, T, hidden] -> [1, T, q_width]: keys and values go into their slots, then rows attend. Heads
-        are in the folded order, which `folded()` gives to the weights that follow."""
+        """Rows [1, T, hidden] -> [1, T, q_width]: keys and values go into their slots, then rows attend.
+        Heads are in the folded order, which `folded()` gives to the weights that follow."""
         spec, graph, prefix = self._spec, self._graph, f"l{layer}"
         q, k, v = self._project(layer, x)
         if spec.qk_norm:
@@ -73,18 +81,16 @@ class AttentionWriter:
         if layer not in spec.unrotated:
             own = spec.window(layer) > 0 and spec.window_rope_theta is not None
             angles = "window_rotary" if own else "rotary"
-            q = self._rotate(q, spec.heads, angles)
-            k = self._rotate(k, spec.kv_heads, angles)
+            sizes = (spec.head_dim, spec.rotary_dim)
+            q = self._spelling.rotate(q, f"{q}.rotated", angles, spec.heads, *sizes)
+            k = self._spelling.rotate(k, f"{k}.rotated", angles, spec.kv_heads, *sizes)
+        k, v = (self._spelling.stored(x, f"{x}.stored") for x in (k, v))
         keys = graph.node("ScatterND", [f"past_k.{layer}", "slot_index", k], f"present_k.{layer}")
         values = graph.node("ScatterND", [f"past_v.{layer}", "slot_index", v], f"present_v.{layer}")
         if self._group > 1:
             q = graph.node("Reshape", [q, graph.ints(1, -1, spec.kv_width)], f"{prefix}.q.folded")
         bias = self._biases[spec.window(layer)]
-        attended = f"{prefix}.attended"
-        if spec.attention_softcap is None:
-            self._attention(q, keys, values, bias, attended)
-        else:
-            self._capped_attention(q, keys, values, bias, attended)
+        attended = self._spelling.attention(q, keys, values, bias, f"{prefix}.attended", self._heads)
         if self._group > 1:
             attended = graph.node("Reshape", [attended, graph.ints(1, -1, spec.q_width)], f"{attended}.rows")
         return attended
@@ -154,49 +160,5 @@ class AttentionWriter:
         """RMS norm of each head on its own."""
         graph, size = self._graph, self._spec.head_dim
         split = graph.node("Reshape", [x, graph.ints(0, 0, heads, size)], f"{x}.heads")
-        normed = rms_norm(graph, split, f"{x}.normed", gain, self._spec.rms_eps)
+        normed = self._spelling.rms_norm(split, f"{x}.normed", gain, self._spec.rms_eps)
         return graph.node("Reshape", [normed, graph.ints(0, 0, heads * size)], f"{x}.joined")
-
-    def _rotate(self, x: str, heads: int, angles: str) -> str:
-        inputs = [x, f"{angles}_cos", f"{angles}_sin"]
-        partial = {} if self._spec.partial_rotary is None else {"rotary_embedding_dim": self._spec.rotary_dim}
-        return self._graph.node("RotaryEmbedding", inputs, f"{x}.rotated", num_heads=heads, **partial)
-
-    @property
-    def _scale(self) -> float:
-        return self._spec.attention_scale or float(self._spec.head_dim) ** -0.5
-
-    def _attention(self, q: str, keys: str, values: str, bias: str, out: str) -> None:
-        """Rows q [1, group * T, kv_width] over the ring's keys and values [S, kv_width]."""
-        graph = self._graph
-        batch = [graph.node("Unsqueeze", [x, graph.ints(0)], f"{x}.batch") for x in (keys, values)]
-        heads = self._spec.kv_heads
-        graph.node(
-            "Attention", [q, *batch, bias], out, q_num_heads=heads, kv_num_heads=heads, scale=self._scale
-        )
-
-    def _capped_attention(self, q: str, keys: str, values: str, bias: str, out: str) -> None:
-        """The same with scores capped before the bias is added. Written out: runtimes differ in whether the
-        operator's own cap comes before the bias, and one that comes after it would show what is hidden."""
-        spec, graph = self._spec, self._graph
-        heads = {}
-        for x, order in ((q, (1, 0, 2)), (keys, (1, 2, 0)), (values, (1, 0, 2))):
-            split = graph.node("Reshape", [x, graph.ints(-1, spec.kv_heads, spec.head_dim)], f"{x}.heads")
-            heads[x] = graph.node("Transpose", [split], f"{x}.by_head", perm=order)
-        cap = spec.attention_softcap
-        assert cap is not None
-        scores = graph.node("MatMul", [heads[q], heads[keys]], f"{out}.products")
-        scores = soft_capped(graph, scores, f"{out}.scores", self._scale, cap)
-        seen = graph.node("Add", [scores, bias], f"{out}.seen")
-        shares = graph.node("Softmax", [seen], f"{out}.shares", axis=-1)
-        mixed = graph.node("MatMul", [shares, heads[values]], f"{out}.by_head")
-        by_row = graph.node("Transpose", [mixed], f"{out}.by_row", perm=(1, 0, 2))
-        graph.node("Reshape", [by_row, graph.ints(1, -1, spec.kv_width)], out)
-
-
-def soft_capped(graph: GraphWriter, x: str, out: str, scale: float, cap: float) -> str:
-    """Adds cap * tanh(scale * x / cap) as `out`, and returns `out`."""
-    inner = graph.constant(f"{out}.inner", np.array(scale / cap, np.float32))
-    outer = graph.constant(f"{out}.outer", np.array(cap, np.float32))
-    bent = graph.node("Tanh", [graph.node("Mul", [x, inner], f"{out}.scaled")], f"{out}.bent")
-    return graph.node("Mul", [bent, outer], out)

@@ -1,9 +1,10 @@
 """The decoder as one ONNX graph: T rows, their keys and values put into slots of a ring, logits for some.
 
 inputs   input_ids int64 [1, T], position_ids int64 [1, T], kv_slots int64 [T], attention_bias float32 [T, S],
-         rows int64 [R], past_k.{l} and past_v.{l} float32 [S, kv_width]; with windowed layers slot_positions
-         int64 [S], the position of what each visible slot holds once this forward's rows are written
-outputs  logits float32 [R, logits_width], present_k.{l} and present_v.{l} float32 [S, kv_width]
+         rows int64 [R], past_k.{l} and past_v.{l} [S, kv_width], float32 or float16; with windowed layers
+         slot_positions int64 [S], the position of what each visible slot holds once this forward's rows are
+         written
+outputs  logits float32 [R, logits_width], present_k.{l} and present_v.{l} [S, kv_width] like them
 
 A caller may bind present_x.{l} to the buffer of past_x.{l}: the writes then happen in place.
 """
@@ -18,23 +19,25 @@ from onnx import TensorProto
 
 from acespec_edge.export import architecture as names
 from acespec_edge.export.architecture import ModelSpec, Source, layer_tensor
-from acespec_edge.export.attention import AttentionWriter, soft_capped
+from acespec_edge.export.attention import AttentionWriter
 from acespec_edge.export.blocks import Operators
-from acespec_edge.export.norm import rms_norm
 from acespec_edge.export.ops import GraphWriter
+from acespec_edge.export.spelling import Spelling, soft_capped
 
 Progress = Callable[[str, float], None]
 
 
 class DecoderGraph:
-    """Writes the graph of one source, layer after layer: float weights of one part are in memory at a time."""
+    """Writes the graph of one source, layer after layer: float weights of one part are in memory at a
+    time."""
 
-    def __init__(self, source: Source, graph: GraphWriter, operators: Operators) -> None:
+    def __init__(self, source: Source, graph: GraphWriter, operators: Operators, spelling: Spelling) -> None:
         self._source = source
         self._spec: ModelSpec = source.spec
         self._graph = graph
         self._operators = operators
-        self._attention = AttentionWriter(source.spec, graph, operators, self._layer_tensor)
+        self._spelling = spelling
+        self._attention = AttentionWriter(source.spec, graph, operators, spelling, self._layer_tensor)
 
     def write(self, progress: Progress) -> None:
         """Adds everything to the graph; `progress` is told what is being done and the fraction finished."""
@@ -63,7 +66,7 @@ class DecoderGraph:
         self._attention.inputs()
         for layer in range(spec.layers):
             for part in "kv":
-                graph.input(f"past_{part}.{layer}", TensorProto.FLOAT, ["S", spec.kv_width])
+                graph.input(f"past_{part}.{layer}", self._spelling.kv_type, ["S", spec.kv_width])
 
     def _embedded(self) -> str:
         x = self._operators.embed("input_ids", "embed")
@@ -77,7 +80,7 @@ class DecoderGraph:
         graph.output("logits", TensorProto.FLOAT, ["R", spec.logits_width])
         for layer in range(spec.layers):
             for part in "kv":
-                graph.output(f"present_{part}.{layer}", TensorProto.FLOAT, ["S", spec.kv_width])
+                graph.output(f"present_{part}.{layer}", self._spelling.kv_type, ["S", spec.kv_width])
 
     def _layer(self, layer: int, x: str, residual: str) -> tuple[str, str]:
         """Takes the last block's output and the residual stream before it ("" for none); returns its own.
@@ -126,7 +129,7 @@ class DecoderGraph:
         return operators.matmul(product, f"{prefix}.mlp_out", weight)
 
     def _norm(self, x: str, out: str, gain: NDArray[np.float32]) -> str:
-        return rms_norm(self._graph, x, out, gain, self._spec.rms_eps)
+        return self._spelling.rms_norm(x, out, gain, self._spec.rms_eps)
 
     def _add_norm(self, x: str, residual: str, out: str, gain: NDArray[np.float32]) -> tuple[str, str]:
         """The norm of x + residual, and x + residual itself."""

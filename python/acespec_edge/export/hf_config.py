@@ -48,7 +48,7 @@ class HfConfig:
             method = config["quantization_config"].get("quant_method", "unknown")
             raise UsageError(
                 f"{folder}: the checkpoint is quantised ({method}); export from the original weights, "
-                "--quant quantises them"
+                "--target quantises them"
             )
         self._must_be(
             *(("hidden_activation", "gelu_pytorch_tanh") if self.is_gemma else ("hidden_act", "silu"))
@@ -86,7 +86,7 @@ class HfConfig:
             windows=self._windows(),
             **self._phi3(rope, head_dim),
             **self._gemma(hidden, head_dim, window_rope),
-            **({"unrotated": self._unrotated()} if self.kind == "smollm3" else {}),
+            unrotated=self._unrotated() if self.kind == "smollm3" else (),
         )
         spec.validate()
         return spec
@@ -107,7 +107,8 @@ class HfConfig:
         known = ("default", "longrope") if self.kind == "phi3" else ("default", "llama3")
         if kind not in known:
             raise UsageError(
-                f"{self._folder}: rope scaling {kind!r} is not supported; only {known[0]!r} and {known[1]!r} are"
+                f"{self._folder}: rope scaling {kind!r} is not supported; only {known[0]!r} and "
+                f"{known[1]!r} are"
             )
         return kind
 
@@ -128,8 +129,8 @@ class HfConfig:
         return rope[key]
 
     def _max_positions(self, rope: dict[str, Any]) -> int:
-        """longrope turns all rows more slowly once a text is longer than the original context, the keys in the
-        ring too, which were turned already: a bundle ends there."""
+        """longrope turns all rows more slowly once a text is longer than the original context, the keys in
+        the ring too, which were turned already: a bundle ends there."""
         if self._rope_type(rope) == "longrope":
             return self._original_positions(rope)
         return self._number("max_position_embeddings")
@@ -195,8 +196,8 @@ class HfConfig:
             kinds = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
         if len(kinds) != layers or set(kinds) - {"sliding_attention", "full_attention"}:
             raise UsageError(
-                f"{self._folder}/config.json: layer_types must say sliding_attention or full_attention for each "
-                f"of the {layers} layers"
+                f"{self._folder}/config.json: layer_types must say sliding_attention or full_attention for "
+                f"each of the {layers} layers"
             )
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
