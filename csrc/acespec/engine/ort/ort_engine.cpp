@@ -57,6 +57,7 @@ class OrtEngine::Model {
     check_info(info_, kMaxRows, kGranule);
 
     check_.emplace(info_.slots);
+    slot_positions_.resize(info_.slots);
     ring_.emplace(session_, graph_, info_.slots, kGranule, provider != "cpu");
     logits_.reset(new float[kMaxRows * info_.logits_width]);
     inputs_.resize(graph_.inputs.size());
@@ -109,6 +110,7 @@ class OrtEngine::Model {
       ids_[row] = batch.tokens[row].value();
       positions_[row] = batch.positions[row].value();
       slots_[row] = batch.slots[row].value();
+      slot_positions_[batch.slots[row].index()] = positions_[row];
     }
     std::ranges::copy(batch.rows, rows_.begin());
     // Not every kernel takes a tensor without rows, so when no logits are wanted the last row's are computed.
@@ -125,8 +127,11 @@ class OrtEngine::Model {
     const Ort::Value logits =
         tensor<float>({logits_.get(), kMaxRows * info_.logits_width}, {wanted, info_.logits_width});
 
-    std::ranges::copy(fixed, inputs_.begin());
-    std::ranges::copy(past, inputs_.begin() + ort::kFixedInputs);
+    const Ort::Value where = tensor<std::int64_t>(slot_positions_, {batch.visible});
+    auto next = std::ranges::copy(fixed, inputs_.begin()).out;
+    if (graph_.slot_positions)
+      *next++ = where;
+    std::ranges::copy(past, next);
     outputs_[0] = logits;
     std::ranges::copy(ring_->values(batch.visible), outputs_.begin() + 1);
     Ort::ThrowOnError(Ort::GetApi().Run(session_, nullptr, input_names_.data(), inputs_.data(),
@@ -182,6 +187,7 @@ class OrtEngine::Model {
   std::array<std::int64_t, kMaxRows> positions_{};
   std::array<std::int64_t, kMaxRows> slots_{};
   std::array<std::int64_t, kMaxRows> rows_{};
+  std::vector<std::int64_t> slot_positions_;  ///< by slot; of one never written, 0: no bias shows it
   std::unique_ptr<float[]>
       logits_;  ///< [kMaxRows, logits_width], not touched before it is used: rows are rarely all wanted
   std::vector<const OrtValue*> inputs_;

@@ -29,7 +29,9 @@ struct OrtOptions {
 
 /// The graph contract: inputs input_ids int64[1,T], position_ids int64[1,T], kv_slots int64[T],
 /// attention_bias float32[T,S], rows int64[R] and per layer past_k.N, past_v.N float32|float16[S,width];
-/// outputs logits float32[R,V] and present_k.N, present_v.N like the past ones. Past and present are bound to
+/// outputs logits float32[R,V] and present_k.N, present_v.N like the past ones. A graph with windowed layers
+/// also takes slot_positions int64[S], the position that each slot was last written for: the engine keeps
+/// them, for the bias says who may be seen, and not how far away it is. Past and present are bound to
 /// one buffer, so the graph's ScatterND writes the ring in place, and S is a prefix of it.
 ///
 /// The constructor takes all memory: the ring, and what the runtime needs for the largest forward, by running
