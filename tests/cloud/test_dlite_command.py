@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
         "target": str(tmp_path / "tiny"),
         "model": MODEL,
         "generate": {"max_tokens": 12, "batch": 2},
+        "collect": {"tokens": 60, "max_tokens": 8, "batch": 4, "dtype": "float32"},
         "cache": {"max_length": 40, "history": 8},
         "train": {"batch": 8, "anchors": 4, "epochs": [1, 1, 1], "history": 8, "warmup_steps": 1},
     }
@@ -73,6 +74,26 @@ def test_from_prompts_to_figures(folder: Path, capsys: pytest.CaptureFixture[str
     assert "accepted at each place" in capsys.readouterr().out
     teacher = str(folder / "head" / "teacher")
     assert run(folder, "eval", "--head", teacher, *arguments, "--history", "8") == 0
+
+
+def test_a_recipe_needs_nothing_but_the_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "head"
+    changes = ["train.epochs=[0,0,1]", "train.loss=divergence", "train.autocast=true"]
+    arguments = ["--out", str(out), *(part for change in changes for part in ("--set", change))]
+    assert run(folder, "recipe", *arguments) == 0
+    said = capsys.readouterr().out
+    assert "tokens of answers" in said and "a head for" in said
+    files = [out / "model.safetensors", out / "config.json", out / "cache" / "states.f16"]
+    made = [path.read_bytes() for path in files]
+    (out / "model.safetensors").unlink()
+    assert run(folder, "recipe", *arguments) == 0, "it goes on, and there is nothing left to do but to save"
+    assert [path.read_bytes() for path in files] == made
+    (out / "cache").rename(folder / "cache")
+    assert (
+        run(folder, "train", "--cache", str(folder / "cache"), "--out", str(folder / "again"), *arguments[2:])
+        == 0
+    )
+    assert (folder / "again" / "model.safetensors").read_bytes() == made[0]
 
 
 def test_what_does_not_do_is_said_without_a_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

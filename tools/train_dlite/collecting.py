@@ -103,12 +103,15 @@ def _batches(
 
 def _questions(verifier: TorchVerifier, speaker: Tokens, count: int, seed: int) -> list[list[int]]:
     """Prompts that the target writes when it is given what stands before a user's words: what it takes for a
-    likely question, and so a sample of what it was tuned on. Empty ones where it has nothing to ask.
+    likely question, and so a sample of what it was tuned on. Empty ones where it has nothing to ask, or where
+    nothing stands there.
     """
     one, other = speaker.ids("a"), speaker.ids("b")
     same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
+    if not same or not count:
+        return [[] for _ in range(count)]
     rows = [Row(one[:same], 1.0, _LONGEST_QUESTION)] * count
-    written = decode_together(verifier, rows, speaker.eos_ids, seed) if rows else []
+    written = decode_together(verifier, rows, speaker.eos_ids, seed)
     return [
         [*one[:same], *ids[:-1], *one[same + 1 :]] if len(ids) > 3 and ids[-1] in speaker.eos_ids else []
         for ids in written
