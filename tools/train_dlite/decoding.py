@@ -27,7 +27,7 @@ class Row:
     tokens: int
 
 
-class _Layer(TailLayer):
+class _Layer(TailLayer):  # type: ignore[no-untyped-call]
     """KV of several texts of one length."""
 
     def choose(self, rows: torch.Tensor) -> None:

@@ -79,7 +79,8 @@ def _code(rng: random.Random) -> str:
             f"Complete this Python function:\n\n{head}def {name}({arguments}) -> {result}:\n"
             f'    """ {task}.{extra}\n    """\n'
         )
-    return rng.choice(_DATA["asked_code"]).format(task=task[0].lower() + task[1:], name=name)
+    asked: str = rng.choice(_DATA["asked_code"])
+    return asked.format(task=task[0].lower() + task[1:], name=name)
 
 
 def _chat(rng: random.Random) -> str:

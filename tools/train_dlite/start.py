@@ -25,7 +25,8 @@ def adopt_layers(head: DLiteHead, model: Any, numbers: Sequence[int]) -> None:
             f"train.start is {list(numbers)}: {wanted} of the target's layers, 0 to {len(stack) - 1}, "
             "would be right"
         )
-    for number, layer in zip(numbers, head.backbone.layers, strict=True):
+    for number, ours in zip(numbers, head.backbone.layers, strict=True):
+        layer: Any = ours
         theirs = stack[number]
         shared = layer.key.weight.shape[0] // theirs.self_attn.k_proj.weight.shape[0]
         width = head.config.head_dim
@@ -42,15 +43,16 @@ def adopt_layers(head: DLiteHead, model: Any, numbers: Sequence[int]) -> None:
         }
         with torch.no_grad():
             for name, weight in pairs.items():
-                ours = getattr(layer, name).weight
-                if ours.shape != weight.shape:
+                mine = getattr(layer, name).weight
+                if mine.shape != weight.shape:
                     raise UsageError(
-                        f"train.start: {name} of the head is {list(ours.shape)}, of the target's layer "
+                        f"train.start: {name} of the head is {list(mine.shape)}, of the target's layer "
                         f"{number} {list(weight.shape)}; equal heads, head_dim and intermediate are right"
                     )
-                ours.copy_(weight)
+                mine.copy_(weight)
 
 
 def _repeated(weight: torch.Tensor, width: int, times: int) -> torch.Tensor:
     """Rows of each head, ``width`` of them, ``times`` over."""
-    return weight.unflatten(0, (-1, width)).repeat_interleave(max(1, times), 0).flatten(0, 1)
+    heads = weight.view(-1, width, weight.shape[1])
+    return heads.repeat_interleave(max(1, times), 0).flatten(0, 1)
