@@ -78,7 +78,12 @@ def test_from_prompts_to_figures(folder: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_recipe_needs_nothing_but_the_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "head"
-    changes = ["train.epochs=[0,0,1]", "train.loss=divergence", "train.autocast=true"]
+    changes = [
+        "train.epochs=[0,0,1]",
+        "train.loss=divergence",
+        "train.autocast=true",
+        "model.confidence=false",
+    ]
     arguments = ["--out", str(out), *(part for change in changes for part in ("--set", change))]
     assert run(folder, "recipe", *arguments) == 0
     said = capsys.readouterr().out
@@ -104,6 +109,11 @@ def test_what_does_not_do_is_said_without_a_trace(folder: Path, capsys: pytest.C
         (["eval", "--head", str(folder / "tiny"), "--prompts", prompts], "speculators_model_type is None"),
         (["eval", "--head", "x", "--prompts", prompts, "--tokens", "1"], "tokens is 1: give 2 or more"),
         (["generate", "--prompts", prompts, "--out", "x", "--set", "model.block=0"], "block is 0"),
+        (
+            ["recipe", "--out", "x", "--set", "train.loss=divergence"],
+            "a confidence head learns from the whole",
+        ),
+        (["recipe", "--out", "x", "--set", "collect.greedy=2"], "collect.greedy is 2: 0 to 1 would be right"),
         (["cache", "--texts", "x", "--out", "x", "--set", "model.aux_layers=[9]"], "0 to 2 are the target's"),
     ):
         assert run(folder, *arguments) == 2

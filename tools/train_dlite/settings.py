@@ -142,6 +142,12 @@ class Settings:
                 f"train.history is {self.train.history}: the cache keeps {self.cache.history} (cache.history)"
             )
 
+        if self.train.loss == "divergence" and self.model.confidence:
+            raise UsageError(
+                'train.loss is "divergence": a confidence head learns from the whole distribution, l1 or '
+                "likelihood would be right"
+            )
+
     def training(self) -> dict[str, Any]:
         """What a training run depends on, but for its data."""
         return {"target": self.target, "model": asdict(self.model), "train": asdict(self.train)}
