@@ -14,10 +14,10 @@ STEP := bash tools/step.sh
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint sanitize native native-tests clean
+.PHONY: help demo test bench lint sanitize native native-tests wheel-aarch64 test-aarch64 clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 demo: ## a small drafter and its target over an emulated WAN, cloud only against AceSpec (PAIR=smollm2|qwen2.5-coder)
 	@$(PYTHON) -m tools.demo --pair $(PAIR) --headline
@@ -56,6 +56,25 @@ ENVIRONMENT ?= environment
 $(STAMP): pyproject.toml constraints.txt tools/environment.sh
 	@$(STEP) '$(ENVIRONMENT)' $(LOGS)/environment.log bash tools/environment.sh '$(PYTHON)' $(VENV)
 	@mkdir -p $(@D) && touch $@
+
+CROSS := build/cross
+ROOT_STAMP := build/stamps/aarch64-root
+ROOT ?= [1/2] aarch64 root
+WHEEL ?= [2/2] aarch64 wheel
+wheel-aarch64: $(STAMP) $(ROOT_STAMP) ## the wheel for aarch64 Linux, in dist/ (see docs/devices.md)
+	@$(STEP) '$(WHEEL)' $(LOGS)/aarch64-wheel.log env WERROR=$(WERROR) bash tools/cross/wheel.sh dist
+
+$(ROOT_STAMP): tools/cross/root.sh
+	@$(STEP) '$(ROOT)' $(LOGS)/aarch64-root.log bash tools/cross/root.sh $(CROSS)/root
+	@mkdir -p $(@D) && touch $@
+
+test-aarch64: ## the C++ and the Python tests on emulated aarch64, some 15 minutes (see docs/devices.md)
+	@$(MAKE) --no-print-directory wheel-aarch64 ROOT='[1/6] aarch64 root' WHEEL='[2/6] aarch64 wheel'
+	@$(STEP) '[3/6] aarch64 packages' $(LOGS)/aarch64-site.log bash tools/cross/site.sh $(CROSS)/site dist/acespec_edge-*-manylinux_*_aarch64.whl
+	@$(STEP) '[4/6] C++ tests: build' $(LOGS)/aarch64-build.log bash tools/native.sh aarch64 -DACESPEC_WERROR=$(WERROR)
+	@$(STEP) '[5/6] C++ tests' $(LOGS)/aarch64-ctest.log ctest --preset aarch64
+	@echo '[6/6] Python tests'
+	@bash tools/cross/test.sh $(TESTS)
 
 clean: ## remove the environment, every build and the native module
 	rm -rf $(VENV) build python/acespec_edge/_core.*.so

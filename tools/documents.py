@@ -25,6 +25,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = {
     "edge": ("acespec serve", serve_edge),
     "cloud": ("acespec-cloud serve", serve_cloud),
 }
+_SAMPLES: Final = {"bundle": "bundles/qwen-0.5b", "cloud": ["wss://llm.example.com:8443/v1/spec"]}
 _CODE: Final = re.compile(r"``(.+?)``", re.DOTALL)
 
 _ERRORS: Final = {
@@ -49,7 +50,7 @@ Every option of `acespec serve` and `acespec-cloud serve` can be given in four p
 
 The file is named by `--config FILE`, or by `ACESPEC_CONFIG`. One file may have both sections; each command reads its own.
 [deploy/acespec.toml](../deploy/acespec.toml) has every option with its default. Relative paths start at the working
-directory. A list is `["a", "b"]` in the file and `a,b` in a variable. `acespec doctor` reads `[edge]`, too.
+directory. A list is `["a", "b"]` in the file and `a,b` in a variable; one value needs no brackets. `acespec doctor` reads `[edge]`, too.
 
 A key that there is not is an error that names the nearest one, and so is a value of another kind or out of its bounds:
 
@@ -140,13 +141,13 @@ def documents() -> dict[Path, str]:
 
 def _sample(option: Option) -> str:
     """A value for an option that has no default."""
+    if option.key in _SAMPLES:
+        return toml_value(_SAMPLES[option.key])
     if option.many:
         return "[]"
     if option.kind in (int, float):
         return toml_value(option.kind(option.least or 1))
-    return {"bundle": '"bundles/qwen-0.5b"', "cloud": '"wss://llm.example.com:8443/v1/spec"'}.get(
-        option.key, '"..."'
-    )
+    return '"..."'
 
 
 def _cell(text: str) -> str:

@@ -65,13 +65,18 @@ class Identity:
         """As JSON has it."""
         return asdict(self) | {"sketch": list(self.sketch)}
 
+    def same(self, target: Identity) -> bool:
+        """Whether ``target`` is the model that this describes, perhaps rounded otherwise."""
+        alike = all(getattr(self, field) == getattr(target, field) for field in _SAME)
+        return alike and difference(self.sketch, target.sketch) <= _TOLERANCE
+
     def check(self, target: Identity) -> None:
         """Raises UsageError, naming both, when ``target`` is not the model that this describes."""
         for field, what in _SAME.items():
             ours, theirs = getattr(self, field), getattr(target, field)
             if ours != theirs:
                 raise self._refused(target, f"{what} {_short(ours)} there, {_short(theirs)} here")
-        if difference(self.sketch, target.sketch) > _TOLERANCE:
+        if not self.same(target):
             raise self._refused(target, "the shapes are alike, the weights are not")
 
     def _refused(self, target: Identity, why: str) -> UsageError:

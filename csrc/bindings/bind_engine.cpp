@@ -78,17 +78,17 @@ void bind_ort(py::module_& m) {
   const OrtOptions usual;
   py::class_<OrtEngine, Engine, std::shared_ptr<OrtEngine>>(m, "OrtEngine")
       .def(py::init([](std::string model, std::string library, std::size_t slots, std::size_t vocabulary,
-                       std::size_t max_positions, std::size_t threads, bool spinning, std::string name,
-                       std::string provider) {
-             const OrtOptions options{std::move(model), std::move(library), slots,
-                                      vocabulary,       max_positions,      threads,
-                                      spinning,         std::move(name),    std::move(provider)};
+                       std::size_t max_positions, std::size_t threads, std::vector<std::size_t> cores,
+                       bool spinning, std::string name, std::string provider) {
+             const OrtOptions options{
+                 std::move(model), std::move(library), slots,    vocabulary,      max_positions,
+                 threads,          std::move(cores),   spinning, std::move(name), std::move(provider)};
              const py::gil_scoped_release release;
              return std::make_shared<OrtEngine>(options);
            }),
            py::arg("model"), py::arg("library"), py::kw_only(), py::arg("slots"), py::arg("vocabulary"),
            py::arg("max_positions") = usual.max_positions, py::arg("threads") = usual.threads,
-           py::arg("spinning") = usual.spinning, py::arg("name") = usual.name,
+           py::arg("cores") = usual.cores, py::arg("spinning") = usual.spinning, py::arg("name") = usual.name,
            py::arg("provider") = usual.provider);
 }
 

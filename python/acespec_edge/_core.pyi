@@ -460,6 +460,7 @@ class OrtEngine(Engine):
         vocabulary: int,
         max_positions: int = 0,
         threads: int = 1,
+        cores: Sequence[int] = (),
         spinning: bool = True,
         name: str = "",
         provider: str = "cpu",
@@ -467,9 +468,11 @@ class OrtEngine(Engine):
         """Loads ``model`` (path of model.onnx) on the ONNX Runtime in ``library`` and takes all memory.
 
         ``slots``: a multiple of 64. ``max_positions``: of the model's rotary table; 0 means as many as slots.
-        ``threads``: of one operator; they spin within a forward when ``spinning``. ``name``: for messages,
-        the path by default. ``provider``: cpu, cuda, tensorrt, or auto for the best that loads and keeps its
-        keys and values right.
+        ``threads``: of one operator; they spin within a forward when ``spinning``. ``cores``: numbers of the
+        processor cores that those which it starts are kept to, any when empty; the caller's own thread, which
+        takes part in a forward, is the caller's to place. ``name``: for messages, the path by default.
+        ``provider``: cpu, cuda, tensorrt, or auto for the best that loads and keeps its keys and values
+        right.
         Raises UsageError for options out of range, EngineError when library, model or provider do not do.
         """
 

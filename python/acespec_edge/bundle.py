@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -21,7 +21,8 @@ MODEL = "model.onnx"
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 
-QUANTS = ("int4", "int8", "fp32")
+QUANTS = ("int4", "int8", "fp32", "cuda-fp16", "tensorrt-fp16", "tensorrt-int8", "tensorrt-int4", "none")
+"""How weights are stored, and for which device when it is not the CPU; "none": there are none."""
 
 _AGAIN = "export the bundle again: acespec export SOURCE --out {folder}"
 
@@ -55,6 +56,8 @@ class Bundle:
     source: str
     licence: str
     sha256: dict[str, str]
+    windowed: bool = False
+    """Some layers see a window of positions only: the graph asks where each slot lies."""
 
     @classmethod
     def load(cls, path: str | Path, verify: bool = False) -> Bundle:
@@ -72,6 +75,22 @@ class Bundle:
         if verify:
             bundle.verify()
         return bundle
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a graph: a bundle of quant "none" is for drafting by lookup alone."""
+        return self.quant != "none"
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The execution providers that its graph is made for, best first; the CPU runs any."""
+        device = self.quant.partition("-")[0]
+        return {"tensorrt": ("tensorrt", "cuda", "cpu"), "cuda": ("cuda", "cpu")}.get(device, ("cpu",))
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of one number in the ring of keys and values."""
+        return 4 if self.providers == ("cpu",) else 2
 
     @property
     def model_file(self) -> Path:
@@ -137,7 +156,7 @@ class Bundle:
         for token in [*self.eos_ids, *([] if self.bos_id is None else [self.bos_id])]:
             if not 0 <= token < self.vocabulary:
                 raise UsageError(f"{where}: token id {token} is not 0 to {self.vocabulary - 1}")
-        for name in (MODEL, TOKENIZER):
+        for name in (MODEL, TOKENIZER) if self.has_model else (TOKENIZER,):
             if name not in self.sha256:
                 raise UsageError(f"{where}: sha256 has no entry for {name}")
 
@@ -168,6 +187,8 @@ def _checked_fields(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
         if field.name == "path":
             continue
         if field.name not in manifest:
+            if field.default is not MISSING:
+                continue
             raise UsageError(f"{folder / MANIFEST}: {field.name} is missing; {_AGAIN.format(folder=folder)}")
         value = manifest[field.name]
         if not _fits(value, types[field.name]):
@@ -179,6 +200,7 @@ def _checked_fields(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 _WORDS: dict[Any, str] = {
+    bool: "true or false",
     int: "a whole number",
     str: "a text",
     int | None: "a whole number or null",
@@ -192,6 +214,6 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, list) and all(_fits(item, int) for item in value)
     if kind == dict[str, str]:
         return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-    if kind is str:
-        return isinstance(value, str)
+    if kind in (str, bool):
+        return isinstance(value, kind)
     return (value is None and kind is not int) or (isinstance(value, int) and not isinstance(value, bool))

@@ -230,9 +230,8 @@ def _one_from_text(text: str, option: Option, where: str) -> Any:
 
 def _checked(value: Any, option: Option, where: str) -> Any:
     if option.many:
-        if not isinstance(value, list):
-            raise _wrong(value, option, where)
-        return [_checked_one(one, option, where) for one in value]
+        # One value may stand as it is.
+        return [_checked_one(one, option, where) for one in (value if isinstance(value, list) else [value])]
     return _checked_one(value, option, where)
 
 

@@ -242,9 +242,10 @@ class Controller:
         """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;
         0: none, nothing is worth the time.
 
-        A forward gains the likeliest child of each node. Up to the verdict its time is free, beyond that it
-        costs; when the cloud waits for a draft (``waited_for``) all of it does, and so does the child, which
-        is to be sent. Of the widths that pay, the one that gains most a second.
+        A forward gains the likeliest child of each node. Up to the verdict its time costs no more than its
+        energy (``Policy.work_price``), beyond that it costs; when the cloud waits for a draft
+        (``waited_for``) all of it does, and so does the child, which is to be sent. Of the widths that pay,
+        the one that gains most a second.
         """
         free = 0.0 if waited_for else self._free(now)
         token, price = 1.0 / self.rate, self.node_price if waited_for else 0.0
@@ -252,7 +253,8 @@ class Controller:
         for width, weight in enumerate(frontier[: self._width], 1):
             gain += max(0.0, weight * self._accepted * token - price)
             seconds = self.forward.seconds(width)
-            if gain > max(0.0, seconds - free) and gain / seconds > density:
+            cost = max(0.0, seconds - free) + self.policy.work_price * min(seconds, free)
+            if gain > cost and gain / seconds > density:
                 best, density = width, gain / seconds
         return best
 

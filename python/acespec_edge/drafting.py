@@ -82,9 +82,18 @@ class Drafter(Protocol):
     def apply_verdict(self, tokens: list[int]) -> Recovered: ...
 
 
-def load_drafter(bundle: Bundle, *, context: int, cache_mb: int, threads: int) -> Drafter:
+def load_drafter(
+    bundle: Bundle,
+    *,
+    context: int,
+    cache_mb: int,
+    threads: int,
+    cores: Sequence[int] = (),
+    spinning: bool = True,
+) -> Drafter:
     """The bundle's model on ONNX Runtime, with all its memory taken: keys and values of ``context`` committed
-    tokens and ``cache_mb`` MiB of them for branches.
+    tokens and ``cache_mb`` MiB of them for branches. ``threads``, ``cores``, ``spinning``: as of
+    ``_core.OrtEngine``.
 
     Raises UsageError when the cache is too small to be of use, EngineError when the model does not load.
     """
@@ -100,6 +109,8 @@ def load_drafter(bundle: Bundle, *, context: int, cache_mb: int, threads: int) -
         vocabulary=bundle.vocabulary,
         max_positions=bundle.max_positions,
         threads=threads,
+        cores=cores,
+        spinning=spinning,
         name=bundle.name,
     )
     return _core.Drafter(engine, _core.DrafterOptions(context=context))

@@ -91,5 +91,6 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = f"{_moment(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}{fields}"
-        line = line.replace("\n", "\\n")
+        # What peers write may hold anything, and a terminal obeys escapes.
+        line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

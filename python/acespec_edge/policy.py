@@ -4,12 +4,16 @@ itself."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from acespec_edge.errors import UsageError
 
 Send = Literal["chain", "tree"]
 Explore = Literal["none", "single", "uniform", "nonuniform", "measured"]
+Power = Literal["full", "save"]
+
+_SAVING: Final = 0.75
+"""Work price when power is to be saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class Policy:
     ``in_flight``: send more of the tree before the verdict. ``go_on``: the cloud decodes by itself while it
     waits for a draft. ``hint``: where a verdict missed the tree, what the cloud guesses is sent in place of
     what the drafter would have to draft. ``cloud_only``: leave the target alone where drafting does not pay.
+    ``work_price``: seconds of waiting that a second of forwards counts as, for its energy, while nobody waits
+    for them.
 
     Arms of AceSpec (arXiv:2609.02514), branch allocation and its ablation.
     """
@@ -41,14 +47,16 @@ class Policy:
     go_on: bool | None = None
     hint: bool | None = None
     cloud_only: bool | None = None
+    work_price: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value, least in (
             ("length", self.length, 0),
             ("nodes", self.nodes, 1),
             ("budget", self.budget, 1),
+            ("work_price", self.work_price, 0),
         ):
-            if value is not None and value < least:
+            if value is not None and not value >= least:
                 raise UsageError(f"policy {self.name}: {name} is {value}: it must be {least} or more")
 
 
@@ -86,3 +94,14 @@ def named_policy(policy: str | Policy) -> Policy:
     if policy not in POLICIES:
         raise UsageError(f"policy is {policy!r}: it must be one of {', '.join(POLICIES)}")
     return POLICIES[policy]
+
+
+def at_power(policy: Policy, power: str) -> Policy:
+    """The policy on a device that has power ("full") or should save it ("save"): on a fast network, where a
+    token is worth little time, fewer forwards are worth their energy, and so B* is smaller.
+
+    Raises UsageError for another power.
+    """
+    if power not in get_args(Power):
+        raise UsageError(f"power is {power!r}: it must be one of {', '.join(get_args(Power))}")
+    return replace(policy, work_price=_SAVING) if power == "save" else policy

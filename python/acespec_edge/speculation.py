@@ -62,9 +62,9 @@ class _Speculation:
         request = run.request
         control.begin(len(request.prompt), residual=self._residual)
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
-        run.meter.reused_tokens = reused
+        run.meter.reused(reused)
         ahead = control.starts_alone(len(request.prompt) - reused)
-        run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
+        run.meter.opened(channel.open(request, free_run=not self._residual and ahead))
         self._growth = Growth(drafter, control, run.meter, run.clock)
         mask = hint(drafter, request, run.vocabulary)
         held: list[int] = []

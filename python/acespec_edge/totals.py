@@ -15,6 +15,7 @@ from acespec_edge.errors import EngineError, LinkError, PeerError, UsageError
 from acespec_edge.request import Mode
 from acespec_edge.speculation import MOST_NODES
 from acespec_edge.stats import Meter
+from acespec_edge.transport import Connector, Link
 
 _Item = TypeVar("_Item")
 
@@ -86,7 +87,7 @@ class _Sums:
     numbers: Counter[str] = field(default_factory=Counter)
 
     def add(self, mode: Mode, meter: Meter) -> None:
-        wire = meter.wire
+        wire = meter.traffic()
         self.tokens[mode] += meter.tokens
         self.choices.update(dict(meter.chosen))
         self.numbers.update(
@@ -145,10 +146,16 @@ class Totals:
                 self._look()
             yield item
 
-    def connected(self) -> None:
-        """Counts a connection that was opened."""
-        with self._lock:
-            self._connections += 1
+    def counted(self, connector: Connector) -> Connector:
+        """``connector``, whose links are counted as they open."""
+
+        def connect() -> Link:
+            link = connector()
+            with self._lock:
+                self._connections += 1
+            return link
+
+        return connect
 
     @property
     def estimates(self) -> Estimates | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.heartbeat import LEAST_BOUND, Heartbeat
 from acespec_edge.redaction import discreet
 from acespec_edge.tls import client_context, why
 
@@ -29,9 +30,14 @@ MAX_MESSAGE: Final = 1 << 20
 TOKEN_VARIABLE: Final = "ACESPEC_TOKEN"
 """Environment variable of the bearer token, for when no token file is given."""
 
-_KEEPALIVE_INTERVAL: Final = 5.0
-_KEEPALIVE_TIMEOUT: Final = 15.0
+_SEND_TIMEOUT: Final = 15.0
 _CLOSE_TIMEOUT: Final = 1.0
+_TICK: Final = 0.5
+"""Seconds within which the reader notices that somebody waits."""
+
+_LAST_LOOK: Final = 0.1
+"""Seconds of reading between the doubt and the end."""
+
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -70,9 +76,15 @@ Connector = Callable[[], Link]
 
 
 class WebSocketLink:
-    """A Link over a WebSocket, with a thread of its own that stamps arrivals however busy the caller is."""
+    """A Link over a WebSocket, with a thread of its own that stamps arrivals however busy the caller is.
 
-    def __init__(self, opening: contextlib.AbstractContextManager[ClientConnection], where: str) -> None:
+    It pings, too: a peer that is silent for longer than its Heartbeat allows is lost, and the connection is
+    broken.
+    """
+
+    def __init__(
+        self, opening: contextlib.AbstractContextManager[ClientConnection], where: str, least_bound: float
+    ) -> None:
         """Enters ``opening`` and owns the connection it yields. ``where`` names the peer in messages."""
         self._stack = contextlib.ExitStack()
         self._socket = self._stack.enter_context(opening)
@@ -80,6 +92,15 @@ class WebSocketLink:
         self._where = where
         self._inbox: queue.SimpleQueue[Received | LinkError] = queue.SimpleQueue()
         self._lost: LinkError | None = None
+        self._silent: LinkError | None = None
+        """What breaking the connection for silence is reported as, whoever meets it first."""
+        now = time.monotonic()
+        self._heartbeat = Heartbeat(now, least_bound=least_bound)
+        self._pong: threading.Event | None = None
+        self._doubted = False
+        self._sending = threading.Lock()
+        self._offered = 0
+        self._attended = now
         self.bytes_up = 0
         self.bytes_down = 0
         self._reader = threading.Thread(target=self._read, name="acespec-link", daemon=True)
@@ -88,13 +109,17 @@ class WebSocketLink:
     def send(self, frame: bytes) -> None:
         from websockets.exceptions import WebSocketException
 
+        self._offered += len(frame)
+        self._attended = time.monotonic()
         try:
-            self._socket.send(frame)
+            with self._sending:
+                self._socket.send(frame)
         except (WebSocketException, OSError) as error:
             raise self._gone(error) from error
         self.bytes_up += len(frame)
 
     def receive(self, timeout: float) -> Received | None:
+        self._attended = time.monotonic()
         if self._lost is not None:
             raise self._lost
         try:
@@ -132,16 +157,70 @@ class WebSocketLink:
 
         try:
             while True:
-                data = self._socket.recv()
+                try:
+                    data = self._socket.recv(timeout=self._beat())
+                except TimeoutError:
+                    continue
                 at = time.monotonic()
+                self._heartbeat.heard(at)
                 if isinstance(data, str):
                     self._inbox.put(LinkError(f"{self._where} sent text where binary messages are spoken"))
                     return
                 self._inbox.put(Received(data, at))
         except (WebSocketException, OSError) as error:
             self._inbox.put(self._gone(error))
+        except LinkError as error:
+            self._inbox.put(error)
+
+    def _beat(self) -> float:
+        """Looks after the heartbeat; returns for how many seconds that will do. Raises LinkError when the
+        peer is lost."""
+        heartbeat, now = self._heartbeat, time.monotonic()
+        if self._pong is not None and self._pong.is_set():
+            heartbeat.answered(self._socket.latency)
+            self._pong = None
+        ping_at = heartbeat.ping_at(attended=now - self._attended < 2 * _TICK)
+        due = ping_at is not None and ping_at <= now
+        if due or (ping_at is None and self._pong is None):
+            if self._ping() or due:
+                heartbeat.asked(now, self._offered)
+            ping_at = None
+        lost_at = heartbeat.lost_at()
+        if lost_at is None or lost_at > now:
+            self._doubted = False
+            return min(_TICK, *(time - now for time in (lost_at, ping_at) if time is not None))
+        if self._doubted:
+            raise self._give_up()
+        # After a standstill of this machine the answer may be there, but not read.
+        self._doubted = True
+        return _LAST_LOOK
+
+    def _ping(self) -> bool:
+        """Whether a ping could leave: behind a send that is at work it would wait without an end."""
+        from websockets.exceptions import WebSocketException
+
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            self._pong = self._socket.ping()
+        except (WebSocketException, OSError):
+            return False  # reading tells, after what arrived before
+        finally:
+            self._sending.release()
+        return True
+
+    def _give_up(self) -> LinkError:
+        """Breaks the connection, which frees whoever is sending."""
+        self._silent = LinkError(
+            f"lost the connection to {self._where}: no sign of life for {self._heartbeat.bound:.1f} s"
+        )
+        with contextlib.suppress(OSError):
+            self._socket.socket.shutdown(socket.SHUT_RDWR)
+        return self._silent
 
     def _gone(self, error: Exception) -> LinkError:
+        if self._silent is not None:
+            return self._silent
         cause = error.__cause__ or error
         return LinkError(f"lost the connection to {self._where}: {cause or type(cause).__name__}")
 
@@ -154,12 +233,15 @@ def connect(
     client_cert: Path | None = None,
     client_key: Path | None = None,
     timeout: float = 10.0,
+    least_bound: float = LEAST_BOUND,
 ) -> WebSocketLink:
     """Opens a WebSocket link to ``url`` (``wss://host[:port]/path``, or ``ws://`` in trusted networks).
 
     ``token``: bearer token for the Authorization header. ``ca``, ``client_cert``, ``client_key``: see
     tls.client_context; TLS is 1.2 or newer and always verified. ``timeout``: seconds for the whole opening.
-    Raises UsageError for a bad address, file or token, LinkError when the cloud cannot be reached.
+    ``least_bound``: seconds that the answer to a ping may take at least before the link counts as lost (see
+    Heartbeat). Raises UsageError for a bad address, file or token, LinkError when the cloud cannot be
+    reached.
     """
     from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
     from websockets.sync.client import connect as open_websocket
@@ -181,13 +263,12 @@ def connect(
             compression=None,
             max_size=MAX_MESSAGE,
             open_timeout=timeout,
-            ping_interval=_KEEPALIVE_INTERVAL,
-            ping_timeout=_KEEPALIVE_TIMEOUT,
+            ping_interval=None,
             close_timeout=_CLOSE_TIMEOUT,
             logger=discreet("acespec.link"),
             **options,
         )
-        return WebSocketLink(opening, where)
+        return WebSocketLink(opening, where, least_bound)
     except InvalidStatus as error:
         raise _refusal(where, error.response.status_code) from error
     except ssl.SSLError as error:
@@ -258,7 +339,7 @@ def _bound_sends(sock: socket.socket) -> None:
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # It may be closed again already; then reading tells, after what arrived before.
         with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1e3 * _KEEPALIVE_TIMEOUT))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1e3 * _SEND_TIMEOUT))
 
 
 def _no_answer(client_cert: Path | None) -> str:

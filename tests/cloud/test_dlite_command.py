@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
         "target": str(tmp_path / "tiny"),
         "model": MODEL,
         "generate": {"max_tokens": 12, "batch": 2},
+        "collect": {"tokens": 60, "max_tokens": 8, "batch": 4, "dtype": "float32"},
         "cache": {"max_length": 40, "history": 8},
         "train": {"batch": 8, "anchors": 4, "epochs": [1, 1, 1], "history": 8, "warmup_steps": 1},
     }
@@ -75,6 +76,31 @@ def test_from_prompts_to_figures(folder: Path, capsys: pytest.CaptureFixture[str
     assert run(folder, "eval", "--head", teacher, *arguments, "--history", "8") == 0
 
 
+def test_a_recipe_needs_nothing_but_the_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "head"
+    changes = [
+        "train.epochs=[0,0,1]",
+        "train.loss=divergence",
+        "train.autocast=true",
+        "model.confidence=false",
+    ]
+    arguments = ["--out", str(out), *(part for change in changes for part in ("--set", change))]
+    assert run(folder, "recipe", *arguments) == 0
+    said = capsys.readouterr().out
+    assert "tokens of answers" in said and "a head for" in said
+    files = [out / "model.safetensors", out / "config.json", out / "cache" / "states.f16"]
+    made = [path.read_bytes() for path in files]
+    (out / "model.safetensors").unlink()
+    assert run(folder, "recipe", *arguments) == 0, "it goes on, and there is nothing left to do but to save"
+    assert [path.read_bytes() for path in files] == made
+    (out / "cache").rename(folder / "cache")
+    assert (
+        run(folder, "train", "--cache", str(folder / "cache"), "--out", str(folder / "again"), *arguments[2:])
+        == 0
+    )
+    assert (folder / "again" / "model.safetensors").read_bytes() == made[0]
+
+
 def test_what_does_not_do_is_said_without_a_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = str(folder / "prompts.jsonl")
     for arguments, words in (
@@ -83,6 +109,11 @@ def test_what_does_not_do_is_said_without_a_trace(folder: Path, capsys: pytest.C
         (["eval", "--head", str(folder / "tiny"), "--prompts", prompts], "speculators_model_type is None"),
         (["eval", "--head", "x", "--prompts", prompts, "--tokens", "1"], "tokens is 1: give 2 or more"),
         (["generate", "--prompts", prompts, "--out", "x", "--set", "model.block=0"], "block is 0"),
+        (
+            ["recipe", "--out", "x", "--set", "train.loss=divergence"],
+            "a confidence head learns from the whole",
+        ),
+        (["recipe", "--out", "x", "--set", "collect.greedy=2"], "collect.greedy is 2: 0 to 1 would be right"),
         (["cache", "--texts", "x", "--out", "x", "--set", "model.aux_layers=[9]"], "0 to 2 are the target's"),
     ):
         assert run(folder, *arguments) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,11 +118,15 @@ def test_a_cache_is_bounded_goes_on_and_is_not_mixed_up(tmp_path: Path) -> None:
         fill(verifier, fewer, kept, tmp_path / "whole", lambda _: None)
     opened = Texts(tmp_path / "whole", 3)
     with pytest.raises(UsageError, match=r"of layers \[0, 2\], model.aux_layers are \[1\]"):
-        check_cache(opened, [1], identity.written(), 0)
+        check_cache(opened, [1], identity, 0)
     with pytest.raises(UsageError, match="keeps 4 positions of history, and 9"):
-        check_cache(opened, layers, identity.written(), 9)
+        check_cache(opened, layers, identity, 9)
     with pytest.raises(UsageError, match="the target is other"):
-        check_cache(opened, layers, {**identity.written(), "name": "other"}, 0)
+        check_cache(opened, layers, replace(identity, name="other"), 0)
+    with pytest.raises(UsageError, match="or other weights of it"):
+        check_cache(opened, layers, replace(identity, sketch=(1.0,) * len(identity.sketch)), 0)
+    rounded = tuple(number * 1.01 for number in identity.sketch)
+    check_cache(opened, layers, replace(identity, sketch=rounded), 0)
 
 
 class Letters:

@@ -88,6 +88,10 @@ def test_evaluation_reports_by_kind_and_leaves_parts_out() -> None:
     found = evaluate(Walk(verifier, head), verifier, prompts, [], **options)
     assert {kind: row["texts"] for kind, row in found["kinds"].items()} == {"code": 2, "math": 1}
     assert found["all"]["tokens"] == 3 * 11 and len(found["all"]["per_position"]) == 5
+    one = evaluate(Walk(verifier, head), verifier, prompts[1:2], [], **options)
+    assert one["all"] == found["kinds"]["math"], "an answer does not depend on those beside it"
+    drawn = evaluate(Walk(verifier, head), verifier, prompts, [], **(options | {"temperature": 2.0}))
+    assert drawn["all"]["tokens"] == 3 * 11 and drawn != found
     evaluate(Walk(verifier, head, history=3), verifier, prompts, [], **options)
     leave_out(head, ["rnn", "depth"])
     assert head.rnn is not None and not head.rnn.up.weight.any() and not head.features.depth.any()

@@ -183,11 +183,12 @@ TEST_CASE("two engines of one process do not see each other's ring") {
   CHECK(difference(logits.back(), expected.logits.back()) < 1e-3F);
 }
 
-TEST_CASE("threads, spinning or not, change nothing in the logits") {
+TEST_CASE("threads, kept to cores, spinning or not, change nothing in the logits") {
   const Golden expected = golden();
   for (const bool spinning : {false, true}) {
     OrtOptions options = tiny();
-    options.threads = 2;
+    options.threads = 3;
+    options.cores = {0, 1};
     options.spinning = spinning;
     OrtEngine engine(options);
     const auto logits = run(engine, path(expected.prompt, 0, 1));
@@ -225,6 +226,9 @@ TEST_CASE("what does not load is named") {
   options = tiny();
   options.threads = 0;
   names(complaint(options), "threads is 0");
+  options = tiny();
+  options.cores = {0, 4096};
+  names(complaint(options), "cores holds 4096, must be numbers below 4096");
   options = tiny();
   options.provider = "npu";
   names(complaint(options), "provider is \"npu\", must be auto, tensorrt, cuda or cpu");

@@ -201,7 +201,7 @@ def test_verdicts() -> None:
     slow = conclude([*OK, Finding("clock", "slow", "w", advice="set it")], PACE, FAR, LARGE)
     assert slow.verdict == "slow" and "see clock; expect" in slow.sentence
     assert slow.advice == ["clock: set it", "memory: more is fine"]
-    bad = conclude([*OK, Finding("bundle", "bad", "broken")], None, None, None)
+    bad = conclude([*OK, Finding("bundle", "bad", "broken: file 3; copy it")], None, None, None)
     assert (bad.verdict, bad.sentence) == ("cannot", "cannot run: bundle: broken")
     alone = conclude(OK, None, None, None)
     assert alone.verdict == "ready" and "--bundle and --cloud" in alone.sentence
@@ -221,7 +221,9 @@ def test_a_nearer_cloud_and_a_faster_drafter_never_look_worse() -> None:
 def test_the_report_for_people_and_for_programs() -> None:
     report = conclude(OK, PACE, FAR, LARGE)
     shown = lines(report)
-    assert shown[0] == "cpu        cores  ok" and shown[-1].startswith("verdict    good fit")
+    assert shown[:2] == ["cpu        cores   ok", "memory     enough  ok"] and shown[-1].startswith(
+        "verdict    good fit"
+    )
     found = report.to_dict()
     assert list(found) == ["version", "verdict", "sentence", "speedups", "advice", "findings"]
     assert list(found["findings"][0]) == ["name", "status", "words", "facts", "advice"]

@@ -198,9 +198,9 @@ def test_lines_for_people_and_for_programs() -> None:
         lines = io.StringIO()
         configure_logs(LogFormat.text, LogLevel.warning, lines)
         log.info("not this")
-        log.warning("line one\nline two", extra={"tokens": 3})
+        log.warning("line one\nline\x1b two", extra={"tokens": 3})
         assert re.fullmatch(
-            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z warning acespec\.test: line one\\nline two "
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z warning acespec\.test: line one\\nline\\x1b two "
             r"request=r-1 tokens=3\n",
             lines.getvalue(),
         )

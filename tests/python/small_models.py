@@ -36,6 +36,12 @@ _LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5, 3.0, 4.0],
+    "long_factor": [8.0] * 8,
+}
 CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**_COMMON, tie_word_embeddings=False),
     "llama3_rope": lambda: transformers.LlamaConfig(
@@ -43,6 +49,32 @@ CONFIGS = {
     ),
     "qwen2": lambda: transformers.Qwen2Config(**_COMMON, tie_word_embeddings=True),
     "qwen3": lambda: transformers.Qwen3Config(**_COMMON, tie_word_embeddings=True, head_dim=32),
+    "phi3": lambda: transformers.Phi3Config(
+        **_COMMON,
+        sliding_window=6,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    ),
+    "phi3_longrope": lambda: transformers.Phi3Config(
+        **_COMMON, original_max_position_embeddings=128, rope_parameters=_LONGROPE
+    ),
+    "smollm3": lambda: transformers.SmolLM3Config(
+        **_COMMON, tie_word_embeddings=True, no_rope_layers=[1, 0, 1]
+    ),
+    "gemma2": lambda: transformers.Gemma2Config(
+        **_COMMON,
+        head_dim=32,
+        query_pre_attn_scalar=24,
+        sliding_window=6,
+        attn_logit_softcapping=3.0,
+        final_logit_softcapping=5.0,
+    ),
+    "gemma3": lambda: transformers.Gemma3TextConfig(
+        **_COMMON,
+        head_dim=32,
+        query_pre_attn_scalar=24,
+        sliding_window=6,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    ),
     "llama_ungrouped": lambda: transformers.LlamaConfig(**(_COMMON | {"num_key_value_heads": 4})),
 }
 
@@ -87,8 +119,11 @@ class GraphRunner:
         )
         past = [entry for entry in self.session.get_inputs() if entry.name.startswith("past_")]
         # Far off any real key: a slot that nobody wrote must not matter.
-        self.ring = {entry.name: np.full((slots, entry.shape[1]), 50.0, np.float32) for entry in past}
+        kind = np.float16 if past[0].type == "tensor(float16)" else np.float32
+        self.ring = {entry.name: np.full((slots, entry.shape[1]), 50.0, kind) for entry in past}
         self.width = self.session.get_outputs()[0].shape[1]
+        self.windowed = any(entry.name == "slot_positions" for entry in self.session.get_inputs())
+        self.slot_positions = np.zeros(slots, np.int64)
 
     def forward(
         self,
@@ -112,13 +147,16 @@ class GraphRunner:
             "attention_bias": bias,
             "rows": wanted.astype(np.int64),
         }
+        self.slot_positions[list(slots)] = positions
+        if self.windowed:
+            feeds["slot_positions"] = self.slot_positions[:visible]
         binding = self.session.io_binding()
         for name, array in feeds.items():
             binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         for name, ring in self.ring.items():
             shape, address = (visible, ring.shape[1]), ring.ctypes.data
-            binding.bind_input(name, "cpu", 0, np.float32, shape, address)
-            binding.bind_output(name.replace("past", "present"), "cpu", 0, np.float32, shape, address)
+            binding.bind_input(name, "cpu", 0, ring.dtype, shape, address)
+            binding.bind_output(name.replace("past", "present"), "cpu", 0, ring.dtype, shape, address)
         binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
         self.session.run_with_iobinding(binding)
         return logits

@@ -104,7 +104,7 @@ def test_variables_are_read_as_their_kind(name: str, text: str, value: object) -
         ("[edge]\nscale = -1", "scale is -1"),
         ("[edge]\nquick = 1", "quick is 1: true or false"),
         ("[edge]\nthe_folder = 1", "the_folder is 1: a path"),
-        ("[edge]\neach = 1", "each is 1: a list, each a whole number"),
+        ("[edge]\neach = 'a'", "each is 'a': a list, each a whole number"),
         ("[edge]\neach = [1, 'b']", "each is 'b'"),
         ("[edge]\nform = 'xml'", "form is 'xml': one of text, json"),
         ("[edge]\npair = 3", "pair is 3: it must be even"),
@@ -140,6 +140,11 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not TOML"):
         read(tmp_path / "bytes.toml")
+
+
+def test_one_value_is_a_list_of_one(written: Written) -> None:
+    assert read(written("[edge]\neach = 1\n"))["each"].value == [1]
+    assert read(None, {"ACESPEC_EDGE_EACH": "1"})["each"].value == [1]
 
 
 def test_values_survive_toml(written: Written) -> None:

@@ -338,6 +338,7 @@ def test_wrong_options_name_the_field(bundle: Bundle, options: dict[str, Any], c
     [
         ({"mode": "auto"}, "mode auto needs a cloud"),
         ({"threads": 0}, "threads is 0"),
+        ({"power": "low"}, "power is 'low': it must be one of full, save"),
         ({"width": 0}, "width is 0"),
         ({"draft_length": -1}, "draft_length is -1"),
         ({"draft_length": 257}, "draft_length is 257"),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from acespec_edge.bundle import Bundle
 from acespec_edge.commands.export import export
+from acespec_edge.drafting import load_drafter
 from acespec_edge.errors import UsageError
 from tests.python.model_kit import (
     random_model,
@@ -28,7 +29,7 @@ app.command()(export)
 def test_a_folder_becomes_a_bundle(tmp_path: Path) -> None:
     folder = save_folder(random_model("qwen3", tied=True), tmp_path / "model")
     out = tmp_path / "bundle"
-    run = CliRunner().invoke(app, [str(folder), "--out", str(out), "--quant", "fp32", "--json"])
+    run = CliRunner().invoke(app, [str(folder), "--out", str(out), "--target", "cpu-fp32", "--json"])
     assert run.exception is None
     said = json.loads(run.stdout)
     bundle = Bundle.load(out, verify=True)
@@ -63,6 +64,39 @@ def test_a_source_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("quant", ["int3", "INT4"])
-def test_an_unknown_quant_is_a_usage_error(tmp_path: Path, quant: str) -> None:
-    assert CliRunner().invoke(app, ["x", "--out", str(tmp_path), "--quant", quant]).exit_code == 2
+def test_a_tokenizer_alone_is_a_bundle_without_a_model(tmp_path: Path) -> None:
+    folder = save_folder(random_model("llama"), tmp_path / "model")
+    run = CliRunner().invoke(app, [str(folder), "--out", str(tmp_path / "bundle"), "--target", "none"])
+    assert run.exception is None
+    bundle = Bundle.load(tmp_path / "bundle", verify=True)
+    assert not bundle.has_model and sorted(bundle.sha256) == ["chat_template.jinja", "tokenizer.json"]
+    with pytest.raises(UsageError, match="no model; use it with drafter 'lookup'"):
+        load_drafter(bundle, context=64, cache_mb=1, threads=1)
+
+
+def test_a_bundle_for_a_gpu_says_so(tmp_path: Path) -> None:
+    folder = save_folder(random_model("llama"), tmp_path / "model")
+    run = CliRunner().invoke(app, [str(folder), "--out", str(tmp_path / "bundle"), "--target", "cuda-fp16"])
+    assert run.exception is None
+    bundle = Bundle.load(tmp_path / "bundle", verify=True)
+    assert (bundle.quant, bundle.providers, bundle.kv_bytes) == ("cuda-fp16", ("cuda", "cpu"), 2)
+
+
+def test_the_export_says_how_often_it_agrees_with_exact_weights(tmp_path: Path) -> None:
+    folder = save_folder(random_model("llama"), tmp_path / "model")
+    shares = {}
+    for target in ("cpu-fp32", "cpu-int8", "cpu-int4"):
+        arguments = [str(folder), "--out", str(tmp_path / "bundle"), "--target", target, "--agreement"]
+        run = CliRunner().invoke(app, [*arguments, "--json"])
+        assert run.exception is None
+        said = json.loads(run.stdout)
+        shares[target] = said["agreement"]
+        assert said["compared"] > 100
+    assert shares["cpu-fp32"] == 1 > shares["cpu-int8"] > shares["cpu-int4"] > 0
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["bundle", "model"]
+    assert "agrees with the exact weights on" in CliRunner().invoke(app, arguments).stdout
+
+
+@pytest.mark.parametrize("target", ["cpu-int3", "CPU-INT4", "int4"])
+def test_an_unknown_target_is_a_usage_error(tmp_path: Path, target: str) -> None:
+    assert CliRunner().invoke(app, ["x", "--out", str(tmp_path), "--target", target]).exit_code == 2

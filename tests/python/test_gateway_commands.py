@@ -195,7 +195,7 @@ def test_a_path_is_no_command(run: Run) -> None:
 
 
 def test_chat_through_a_pipe_ends_with_the_first_error(run: Run) -> None:
-    status, _, err = run(chat(), cloud=FakeCloud(echo, vanish_after=2), typed="a\nb\n")
+    status, _, err = run(chat("--reconnect-for", "0"), cloud=FakeCloud(echo, vanish_after=2), typed="a\nb\n")
     assert status == 1
     assert err.startswith("acespec: ") and err.count("\n") == 1
 

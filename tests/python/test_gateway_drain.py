@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ import httpx
 import pytest
 
 from acespec_edge.bundle import Bundle
+from acespec_edge.gateway.listening import Listener
+from acespec_edge.gateway.server import GatewayServer
+from acespec_edge.gateway.service import Gateway
 from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import runtime
 from tests.python.fakes import Choose, FakeCloud, no_thread_left
@@ -99,3 +103,21 @@ def test_what_does_not_end_in_time_is_told(bundle: Bundle) -> None:
         gate.open.set()
         error = running.end()
         assert error.status_code == 503 and error.json()["error"]["code"] == "shutting_down"
+
+
+def test_signals_drain_first_and_end_at_once_when_repeated(bundle: Bundle) -> None:
+    with runtime(bundle, TARGET, TARGET) as edge:
+        gateway = Gateway(edge)
+
+        def after(*numbers: signal.Signals) -> tuple[bool, bool]:
+            server = GatewayServer(gateway, Listener(port=0))
+            for number in numbers:
+                server.handle_exit(number, None)
+            return server.should_exit, server.force_exit
+
+        assert after(signal.SIGTERM) == (False, False)
+        assert after(signal.SIGTERM, signal.SIGTERM) == (True, False)
+        assert after(signal.SIGTERM, signal.SIGINT) == (True, False)
+        assert after(signal.SIGINT) == (True, False)
+        assert after(signal.SIGINT, signal.SIGINT) == (True, True)
+        assert not gateway.draining

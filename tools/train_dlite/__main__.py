@@ -1,6 +1,6 @@
-"""Trains a DLite head: `generate` has the target answer prompts, `cache` keeps its hidden states along the
-answers, `train` makes the head, `eval` says how much of its proposals the target accepts. Each goes on where
-it was interrupted.
+"""Trains a DLite head: `recipe` does it all with prompts of its own. With yours, `generate` has the target
+answer them, `cache` keeps its hidden states along the answers, `train` makes the head. `eval` says how much
+of a head's proposals the target accepts. Each but the last goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cloud_stub.dlite.identity import Identity
 from cloud_stub.verifiers.loading import load_verifier
 from cloud_stub.verifiers.torch_verifier import TorchVerifier
 from tools.bench import command
+from tools.train_dlite.collecting import collect
 from tools.train_dlite.evaluate import WITHOUT, Walk, evaluate, leave_out
 from tools.train_dlite.prompts import Speaker, all_prompts
 from tools.train_dlite.settings import Settings, read_settings
@@ -30,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a subcommand; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_dlite", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    everything = _subcommand(commands, "recipe", "A head from nothing but the target.")
+    everything.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where the head goes, the states in DIR/cache"
+    )
     generating = _subcommand(commands, "generate", "The target's answers to prompts.")
     generating.add_argument(
         "--prompts", type=Path, required=True, metavar="FILE", help="lines: id, kind, prompt"
@@ -90,6 +95,30 @@ def _load(options: argparse.Namespace, settings: Settings) -> TorchVerifier:
     return load_verifier(settings.target, device=options.device, threads=options.threads)
 
 
+def _recipe(options: argparse.Namespace, settings: Settings) -> int:
+    verifier = load_verifier(
+        settings.target, device=options.device, threads=options.threads, dtype=settings.collect.dtype
+    )
+    settings.model.check_target(
+        verifier.model.config.get_text_config().num_hidden_layers, verifier.logits_width
+    )
+    cache, wanted = options.out / "cache", settings.collect.tokens
+    with command.progress(100) as advance:
+        kept = shown = 0
+
+        def heard(count: int) -> None:
+            nonlocal kept, shown
+            kept += count
+            while shown < min(100, 100 * kept // wanted):
+                shown += 1
+                advance("collecting")
+
+        speaker = Speaker.open(settings.target)
+        index = collect(verifier, speaker, settings.model.aux_layers, settings.collect, cache, heard)
+    print(f"{cache}: {len(index.entries)} texts, {kept} tokens of answers")
+    return _trained(settings, verifier, cache, options.out)
+
+
 def _generate(options: argparse.Namespace, settings: Settings) -> int:
     prompts = all_prompts(options.prompts)
     speaker = Speaker.open(settings.target)
@@ -115,17 +144,20 @@ def _cache(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _train(options: argparse.Namespace, settings: Settings) -> int:
+    return _trained(settings, _load(options, settings), options.cache, options.out)
+
+
+def _trained(settings: Settings, verifier: TorchVerifier, cache: Path, out: Path) -> int:
     from tools.train_dlite.batches import Texts
 
     try:
         from tools.train_dlite.trainer import Trainer
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is not installed: pip install 'acespec-edge[dev]'") from error
-    texts = Texts(options.cache, settings.model.block)
-    trainer = Trainer(settings, _load(options, settings), texts, options.out)
+    trainer = Trainer(settings, verifier, Texts(cache, settings.model.block), out)
     with command.progress(trainer.steps()) as advance:
         trainer.run(advance)
-    print(f"{options.out}: a head for {settings.target}, its losses in losses.png")
+    print(f"{out}: a head for {settings.target}, its losses in losses.png")
     return 0
 
 
@@ -174,7 +206,7 @@ def _evaluate(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-_COMMANDS = {"generate": _generate, "cache": _cache, "train": _train, "eval": _evaluate}
+_COMMANDS = {"recipe": _recipe, "generate": _generate, "cache": _cache, "train": _train, "eval": _evaluate}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from acespec_edge.errors import UsageError
+from cloud_stub.dlite.identity import Identity
 from cloud_stub.dlite.model import History
 from tools.train_dlite.states import STATES, TOKENS, Entry, read_index
 
@@ -144,13 +145,18 @@ def cut(anchors: Sequence[Anchor], size: int) -> Iterator[Sequence[Anchor]]:
         yield anchors[first : first + size]
 
 
-def check_cache(texts: Texts, layers: Sequence[int], target: dict[str, Any], history: int) -> None:
-    """Raises UsageError when a cache does not go with what is to be trained."""
+def check_cache(texts: Texts, layers: Sequence[int], target: Identity, history: int) -> None:
+    """Raises UsageError when a cache does not go with what is to be trained. The target may be rounded
+    otherwise than the one that the states are of.
+    """
     index = texts.index
     if index.layers != list(layers):
         raise UsageError(f"the cache is of layers {index.layers}, model.aux_layers are {list(layers)}")
-    if index.target != target:
-        raise UsageError(f"the cache is of {index.target.get('name')}, the target is {target['name']}")
+    theirs = Identity.read(index.target)
+    if theirs.name != target.name or not theirs.same(target):
+        raise UsageError(
+            f"the cache is of {theirs.name}, the target is {target.name}, or other weights of it"
+        )
     if index.history < history:
         raise UsageError(f"the cache keeps {index.history} positions of history, and {history} are needed")
 

@@ -19,10 +19,14 @@ from cloud_stub.judge import as_it_is as no_rules
 from cloud_stub.verifiers.base import Verifier, drawable
 from cloud_stub.verifiers.hidden_states import HiddenStates
 from cloud_stub.verifiers.torch_verifier import TorchVerifier
+from tools.train_dlite.decoding import Row, decode_together
 from tools.train_dlite.states import states_of
 
 WITHOUT: Final = ("rnn", "depth")
 """Parts that an evaluation can leave out."""
+
+_TOGETHER: Final = 32
+"""Greedy answers at a time."""
 
 
 @dataclass(slots=True)
@@ -158,7 +162,7 @@ class Walk:
 
 def evaluate(
     walk: Walk,
-    verifier: Verifier,
+    verifier: TorchVerifier,
     prompts: Sequence[tuple[str, Sequence[int]]],
     stop_ids: Sequence[int],
     *,
@@ -171,14 +175,34 @@ def evaluate(
     """Over ``prompts`` (kind and ids): a report by kind, and of all."""
     tallies: dict[str, Tally] = {}
     whole = Tally(block)
-    for number, (kind, prompt) in enumerate(prompts):
-        rules = _core.SamplingRules(temperature=temperature, seed=seed + number)
-        answer = decode(verifier, prompt, stop_ids, tokens, rules)
+    rules = [_core.SamplingRules(temperature=temperature, seed=seed + n) for n in range(len(prompts))]
+    answers = _answers(verifier, [ids for _, ids in prompts], stop_ids, tokens, rules)
+    for (kind, prompt), rule, answer in zip(prompts, rules, answers, strict=True):
         both = (tallies.setdefault(kind, Tally(block)), whole)
         for tally in both:
             tally.texts += 1
-        for drafted, right in walk.along(prompt, answer, rules):
+        for drafted, right in walk.along(prompt, answer, rule):
             for tally in both:
                 tally.add(drafted, right)
         advance(kind)
     return {"kinds": {kind: tally.report() for kind, tally in tallies.items()}, "all": whole.report()}
+
+
+def _answers(
+    verifier: TorchVerifier,
+    prompts: Sequence[Sequence[int]],
+    stop_ids: Sequence[int],
+    tokens: int,
+    rules: Sequence[_core.SamplingRules],
+) -> Iterator[list[int]]:
+    """The target's own answers: many at a time where they are greedy, with the noise of each where not."""
+    for first in range(0, len(prompts), _TOGETHER):
+        part = prompts[first : first + _TOGETHER]
+        if rules[first].temperature > 0:
+            drawn = zip(part, rules[first:], strict=False)
+            yield from (decode(verifier, ids, stop_ids, tokens, rule) for ids, rule in drawn)
+        else:
+            room = verifier.max_context
+            yield from decode_together(
+                verifier, [Row(ids, 0.0, min(tokens, room - len(ids))) for ids in part], stop_ids, 0
+            )

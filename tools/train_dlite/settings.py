@@ -12,7 +12,7 @@ from acespec_edge.errors import UsageError
 from cloud_stub.dlite.config import HeadConfig, checked_fields
 
 CONFIGS: Final = Path(__file__).resolve().parent / "configs"
-LOSSES: Final = ("l1", "likelihood")
+LOSSES: Final = ("l1", "likelihood", "divergence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,30 @@ class GenerateSettings:
     def __post_init__(self) -> None:
         _within("generate", self, max_tokens=(1, 1 << 16), batch=(1, 1024), seed=(0, 1 << 31))
         _within("generate", self, temperature=(0.0, 10.0), top_p=(1e-6, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSettings:
+    """``tokens``: of answers, altogether. ``max_tokens``: of an answer; ``batch``: texts at a time.
+    ``greedy``: share of the answers that are decoded greedily, the others with ``temperature``; ``own``:
+    share of the chats whose prompt the target writes itself. ``dtype``: of the target meanwhile; with
+    instructions for bfloat16 a CPU is several times as fast in it.
+    """
+
+    tokens: int = 300_000
+    max_tokens: int = 160
+    batch: int = 64
+    greedy: float = 0.67
+    temperature: float = 0.8
+    own: float = 0.6
+    seed: int = 1
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        _within("collect", self, tokens=(1, 1 << 32), max_tokens=(2, 1 << 16), batch=(1, 1024))
+        _within(
+            "collect", self, greedy=(0.0, 1.0), temperature=(0.01, 10.0), own=(0.0, 1.0), seed=(0, 1 << 31)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +74,11 @@ class TrainSettings:
     stages, of which any may be 0 (a warm-up needs a teacher). ``history``: tokens of the teacher's past.
 
     ``loss``: of the last stage, "l1" (||p - q||_1, twice the total variation, and ``cross_entropy`` times the
-    cross-entropy) or "likelihood" (KL at first, the total variation as acceptance grows). ``held_out``: share
-    of the texts for validation. Steps are counted within a stage.
+    cross-entropy), "likelihood" (KL at first, the total variation as acceptance grows) or "divergence" (KL,
+    with p normalised within the draft vocabulary, so that only its rows of the output matrix are needed).
+    ``start``: the target's layers that the head's begin as; random weights when empty. ``autocast``: products
+    of matrices in bfloat16, weights in single precision. ``held_out``: share of the texts for validation.
+    Steps are counted within a stage.
     """
 
     batch: int = 32
@@ -64,6 +91,8 @@ class TrainSettings:
     history: int = 512
     loss: str = "l1"
     cross_entropy: float = 0.1
+    start: tuple[int, ...] = ()
+    autocast: bool = False
     held_out: float = 0.05
     save_every: int = 200
     seed: int = 1
@@ -103,6 +132,7 @@ class Settings:
     target: str
     model: HeadConfig
     generate: GenerateSettings = field(default_factory=GenerateSettings)
+    collect: CollectSettings = field(default_factory=CollectSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
 
@@ -110,6 +140,12 @@ class Settings:
         if self.train.history > self.cache.history and self.train.epochs[0]:
             raise UsageError(
                 f"train.history is {self.train.history}: the cache keeps {self.cache.history} (cache.history)"
+            )
+
+        if self.train.loss == "divergence" and self.model.confidence:
+            raise UsageError(
+                'train.loss is "divergence": a confidence head learns from the whole distribution, l1 or '
+                "likelihood would be right"
             )
 
     def training(self) -> dict[str, Any]:
@@ -131,7 +167,12 @@ def read_settings(name: str, changes: Sequence[str] = ()) -> Settings:
         raise UsageError(f"config is {name!r}: {error.strerror}; a JSON file, or one of {known}") from error
     except ValueError as error:
         raise UsageError(f"{path}: not JSON ({error})") from error
-    parts = {"generate": GenerateSettings, "cache": CacheSettings, "train": TrainSettings}
+    parts = {
+        "generate": GenerateSettings,
+        "collect": CollectSettings,
+        "cache": CacheSettings,
+        "train": TrainSettings,
+    }
     if not isinstance(given, dict) or not isinstance(given.get("target"), str):
         raise UsageError(f"{path}: target is missing")
     for part in ("model", *parts):

@@ -25,7 +25,7 @@ TOKENS: Final = "tokens.i32"
 STATES: Final = "states.f16"
 DONE: Final = "done"
 
-_LARGEST: Final = 65504.0
+LARGEST: Final = 65504.0
 """The largest number of 16 bits: some models leave a few larger ones in single places."""
 
 _SAVE_EVERY: Final = 16
@@ -112,7 +112,7 @@ def fill(
     states. Raises UsageError when ``out`` holds another cache.
     """
     out.mkdir(parents=True, exist_ok=True)
-    written = json.dumps({**asdict(index), "entries": [asdict(entry) for entry in index.entries]})
+    written = _json(index)
     path = out / INDEX
     if not path.exists():
         np.asarray([token for text in texts for token in text], np.int32).tofile(out / TOKENS)
@@ -136,6 +136,17 @@ def fill(
         hooks.remove()
 
 
+def write_index(out: Path, index: Index, texts: Sequence[Sequence[int]]) -> None:
+    """Completes a cache whose states are written."""
+    np.asarray([token for text in texts for token in text], np.int32).tofile(out / TOKENS)
+    _replace(out / DONE, str(len(texts)))
+    _replace(out / INDEX, _json(index))
+
+
+def _json(index: Index) -> str:
+    return json.dumps({**asdict(index), "entries": [asdict(entry) for entry in index.entries]})
+
+
 @torch.inference_mode()
 def states_of(verifier: TorchVerifier, hooks: HiddenStates, tokens: Sequence[int]) -> npt.NDArray[np.float16]:
     """Float16 [tokens, chosen layers + 1, hidden] from one forward: the layers' outputs, then the last hidden
@@ -145,7 +156,7 @@ def states_of(verifier: TorchVerifier, hooks: HiddenStates, tokens: Sequence[int
     ids = torch.tensor([list(tokens)], device=verifier.model.device)
     last = model(input_ids=ids, use_cache=False).last_hidden_state
     states = torch.cat([hooks.take()[:, 0], last]).transpose(0, 1).float()
-    found: npt.NDArray[np.float16] = states.clamp(-_LARGEST, _LARGEST).half().cpu().numpy()
+    found: npt.NDArray[np.float16] = states.clamp(-LARGEST, LARGEST).half().cpu().numpy()
     return found
 
 

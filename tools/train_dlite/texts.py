@@ -57,7 +57,7 @@ def generate(
     if len({*ids}) < len(ids):
         raise UsageError("prompts: two have one id")
     out.parent.mkdir(parents=True, exist_ok=True)
-    done = {text.id for text in read_texts(_repaired(out))} if out.exists() else set()
+    done = {text.id for text in read_texts(repaired(out))} if out.exists() else set()
     with out.open("a", encoding="utf-8") as file:
         for first in range(0, len(prompts), settings.batch):
             batch = prompts[first : first + settings.batch]
@@ -93,7 +93,7 @@ def read_texts(path: Path) -> Iterator[Text]:
         yield text
 
 
-def _repaired(path: Path) -> Path:
+def repaired(path: Path) -> Path:
     """Cuts off a last line that was not finished."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1

@@ -23,6 +23,7 @@ from tools.train_dlite.calibration import calibrate
 from tools.train_dlite.curves import draw_losses
 from tools.train_dlite.progress import LossLog, Place, digest, load_state, read_losses, read_place, save_state
 from tools.train_dlite.settings import Settings
+from tools.train_dlite.start import adopt_layers
 
 TEACHER, WARM_UP, STABLE, END = range(4)
 TEACHER_FOLDER: Final = "teacher"
@@ -43,7 +44,7 @@ class Trainer:
         self._device = verifier.model.device
         settings.model.check_target(self._target.layers, self._target.width)
         window = settings.train.history if settings.train.epochs[TEACHER] else 0
-        check_cache(texts, settings.model.aux_layers, self._target.written(), window)
+        check_cache(texts, settings.model.aux_layers, self._target, window)
         self._train, self._held = texts.split(settings.train.held_out)
         entries = [asdict(entry) for entry in texts.entries]
         self._run = digest({**settings.training(), "target": self._target.written(), "texts": entries})
@@ -137,7 +138,8 @@ class Trainer:
         window = settings.history if stage != STABLE else 0
         batch = self._texts.batch(anchors, window, self._device)
         past = batch.history if stage == TEACHER else None
-        guess = head(batch.features, batch.anchors, batch.following, past)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=settings.autocast):
+            guess = head(batch.features, batch.anchors, batch.following, past)
         labels = losses.in_draft(batch.labels, head.draft_ids)
         entropy = losses.cross_entropy(guess.logits, labels)
         in_reach = (labels >= 0).float()
@@ -148,6 +150,9 @@ class Trainer:
                 told = teacher(batch.features, batch.anchors, batch.following, batch.history).logits
             divergence = losses.forward_kl(torch.softmax(told.float(), dim=-1), guess.logits)
             return losses.weighted_mean(divergence, self._weights, batch.known)
+        if settings.loss == "divergence":
+            told = torch.softmax(self._said(batch, head.projection).float(), dim=-1)
+            return losses.weighted_mean(losses.forward_kl(told, guess.logits), self._weights, batch.known)
         aim = self._aim(batch, head)
         distance = losses.l1 if settings.loss == "l1" else losses.likelihood
         loss = losses.weighted_mean(distance(aim, guess.logits), self._weights, batch.known)
@@ -197,9 +202,14 @@ class Trainer:
 
     @torch.no_grad()
     def _aim(self, batch: Batch, head: DLiteHead) -> losses.Aim:
-        matrix = self._verifier.model.get_output_embeddings().weight
-        logits = torch.nn.functional.linear(batch.last.to(matrix.dtype), matrix)
+        logits = self._said(batch, self._verifier.model.get_output_embeddings().weight)
         return losses.Aim.of(logits, head.draft_ids, drawable(self._verifier))
+
+    @torch.no_grad()
+    def _said(self, batch: Batch, matrix: torch.Tensor) -> torch.Tensor:
+        """The target's logits at the places, by some rows of its output matrix."""
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._settings.train.autocast):
+            return torch.nn.functional.linear(batch.last.to(matrix.dtype), matrix)
 
     def _head(self, stage: int) -> DLiteHead:
         """A head to begin a stage with: untrained, or the teacher's weights for the warm-up."""
@@ -208,7 +218,10 @@ class Trainer:
             return self._teacher().float().requires_grad_(True)
         torch.manual_seed(settings.train.seed)
         ids = frequent_ids(self._texts, self._train, settings.model.draft_vocabulary, self._target.width)
-        return new_head(settings.model, self._verifier, ids).to(self._device, torch.float32)
+        head = new_head(settings.model, self._verifier, ids).to(self._device, torch.float32)
+        if settings.train.start:
+            adopt_layers(head, self._verifier.model, settings.train.start)
+        return head
 
     def _teacher(self) -> DLiteHead:
         return load_head(self._out / TEACHER_FOLDER, self._verifier)
@@ -216,7 +229,10 @@ class Trainer:
     def _optimizer(self, head: DLiteHead) -> torch.optim.Optimizer:
         settings = self._settings.train
         return torch.optim.AdamW(
-            head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay, foreach=False
+            head.parameters(),
+            settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=self._device.type == "cpu",
         )
 
     def _plan(self, stage: int) -> list[Sequence[Anchor]]:

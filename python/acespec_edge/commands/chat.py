@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -20,7 +21,10 @@ from acespec_edge.commands.options import (
     CloudAddresses,
     Context,
     ModeName,
+    OfflineAfter,
     PolicyName,
+    PowerName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -29,6 +33,7 @@ from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.policy import Power
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
     from acespec_edge.stats import Stats
@@ -59,6 +64,9 @@ def chat(
     context: Context = 2048,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    power: PowerName = "full",
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
     client_cert: ClientCert = None,
@@ -79,7 +87,11 @@ def chat(
         mode=cast("Mode", mode),
         policy=policy,
         threads=threads,
+        power=cast("Power", power),
         context=context,
+        reconnect_for=reconnect_for,
+        offline_after=offline_after,
+        on_link=say,
     ) as edge:
         if edge.bundle.chat_template is None:
             raise UsageError(

@@ -12,14 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from acespec_edge.commands.configured import config_file
-from acespec_edge.commands.options import Authority, CacheMb, Context, TokenFile
+from acespec_edge.commands.options import (
+    Authority,
+    CacheMb,
+    ClientCert,
+    ClientKey,
+    CloudAddresses,
+    Context,
+    TokenFile,
+)
 from acespec_edge.commands.program import STATUS_FAILED
 from acespec_edge.commands.serve import serve
 from acespec_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.doctor.report import Report
+    from acespec_edge.endpoints import Endpoint
     from acespec_edge.transport import WebSocketLink
+
+_WIDTH: Final = 72
+"""Longer words do not move the column behind them."""
 
 _MOST_THREADS: Final = 4
 """Beyond, a drafter of a few hundred million weights gains nothing."""
@@ -29,9 +41,7 @@ def doctor(
     bundle: Annotated[
         Path | None, typer.Option("--bundle", metavar="DIR", help="The draft bundle to check and time.")
     ] = None,
-    cloud: Annotated[
-        list[str] | None, typer.Option("--cloud", metavar="URL", help="A ws(s):// address; may be repeated.")
-    ] = None,
+    cloud: CloudAddresses = None,
     context: Context = 2048,
     cache_mb: CacheMb = 32,
     threads: Annotated[
@@ -39,12 +49,18 @@ def doctor(
     ] = "1",
     token_file: TokenFile = None,
     ca: Authority = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     config: Annotated[Path | None, config_file("edge", lambda: serve, lambda: doctor)] = None,
 ) -> None:
     """Check this device, and with --bundle and --cloud the drafter, the network and the target. The last line
     is the verdict; status 1 when it cannot run."""
-    report = examine(bundle, cloud or [], context, cache_mb, threads, token_file, ca)
+    from acespec_edge.endpoints import Endpoint
+
+    common = Endpoint("", token_file=token_file, ca=ca, client_cert=client_cert, client_key=client_key)
+    clouds = [Endpoint.parse(address, common) for address in cloud or []]
+    report = examine(bundle, clouds, context, cache_mb, threads)
     if as_json:
         print(json.dumps(report.to_dict(), ensure_ascii=False))
     else:
@@ -56,12 +72,10 @@ def doctor(
 
 def examine(
     bundle: Path | None,
-    clouds: Sequence[str],
+    clouds: Sequence[Endpoint],
     context: int,
     cache_mb: int,
     threads: str,
-    token_file: Path | None,
-    ca: Path | None,
     root: Path = Path("/"),
 ) -> Report:
     """Runs every probe that there is something to probe for; of the clouds the first that answers decides.
@@ -95,17 +109,23 @@ def examine(
         findings.append(finding)
     needed = None if opened is None else needed_bytes(opened, context, cache_mb)
     findings.insert(1, probe_memory(system, needed))
-    token = read_token(token_file) if clouds else None
-    for url in clouds:
+    for cloud in clouds:
         if opened is None:
             advice = "give --bundle too: the cloud is asked for the drafter's tokenizer"
-            findings.append(Finding("network", "slow", "not checked", {"url": url}, advice))
+            findings.append(Finding("network", "slow", "not checked", {"url": cloud.url}, advice))
             continue
+        token = read_token(cloud.token_file)
 
-        def open_link(url: str = url) -> WebSocketLink:
-            return connect(url, token=token, ca=ca)
+        def open_link(cloud: Endpoint = cloud, token: str | None = token) -> WebSocketLink:
+            return connect(
+                cloud.url,
+                token=token,
+                ca=cloud.ca,
+                client_cert=cloud.client_cert,
+                client_key=cloud.client_key,
+            )
 
-        found, reached, judged = probe_cloud(url, opened, open_link)
+        found, reached, judged = probe_cloud(cloud.url, opened, open_link)
         findings += found
         if target is None:
             network, target = reached, judged
@@ -114,6 +134,9 @@ def examine(
 
 def lines(report: Report) -> list[str]:
     """The report for people: a line a fact, advice below it, the verdict last."""
-    shown = [f"{finding.name:<11}{finding.words}  {finding.status}" for finding in report.findings]
+    width = max(
+        (len(finding.words) for finding in report.findings if len(finding.words) <= _WIDTH), default=0
+    )
+    shown = [f"{finding.name:<11}{finding.words:<{width}}  {finding.status}" for finding in report.findings]
     shown += [f"{'advice':<11}{advice}" for advice in report.advice]
     return [*shown, f"{'verdict':<11}{report.sentence}"]

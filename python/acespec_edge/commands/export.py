@@ -11,12 +11,17 @@ from typing import Annotated
 import typer
 
 
-class Quant(str, Enum):
-    """How weights are stored."""
+class Target(str, Enum):
+    """What a bundle is to run on, and how its weights are stored."""
 
-    int4 = "int4"
-    int8 = "int8"
-    fp32 = "fp32"
+    cpu_int4 = "cpu-int4"
+    cpu_int8 = "cpu-int8"
+    cpu_fp32 = "cpu-fp32"
+    cuda_fp16 = "cuda-fp16"
+    tensorrt_fp16 = "tensorrt-fp16"
+    tensorrt_int8 = "tensorrt-int8"
+    tensorrt_int4 = "tensorrt-int4"
+    none = "none"
 
 
 def export(
@@ -30,7 +35,19 @@ def export(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="The bundle's folder; an older bundle there is replaced.")
     ],
-    quant: Annotated[Quant, typer.Option(help="Bits of the weights.")] = Quant.int4,
+    target: Annotated[
+        Target,
+        typer.Option(
+            help="What the bundle runs on, and the bits of its weights; none is a tokenizer alone, for "
+            "--drafter lookup."
+        ),
+    ] = Target.cpu_int4,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--agreement", help="Say how often the bundle and its source's exact weights agree on a text."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout, no progress bar.")
     ] = False,
@@ -39,6 +56,7 @@ def export(
     # Half a second of imports that `acespec --help` can do without.
     from acespec_edge.bundle import Bundle
     from acespec_edge.commands.bar import download_bar, fraction_bar
+    from acespec_edge.export.agreement import agreement
     from acespec_edge.export.build import export_bundle
     from acespec_edge.export.sources import open_source
 
@@ -46,7 +64,8 @@ def export(
     with download_bar(source, shown=not as_json) as fetched:
         opened = open_source(source, progress=fetched)
     with fraction_bar("export", shown=not as_json) as done:
-        bundle = Bundle.load(export_bundle(opened, out, quant.value, done))
+        bundle = Bundle.load(export_bundle(opened, out, target.value.removeprefix("cpu-"), done))
+    found = agreement(opened, bundle) if compare else None
     seconds = time.monotonic() - started
     size = sum(file.stat().st_size for file in bundle.path.iterdir())
     if as_json:
@@ -63,6 +82,11 @@ def export(
                     "licence": bundle.licence,
                     "bytes": size,
                     "seconds": round(seconds, 1),
+                    **(
+                        {}
+                        if found is None
+                        else {"agreement": round(found.share, 4), "compared": found.tokens}
+                    ),
                 }
             )
         )
@@ -72,3 +96,5 @@ def export(
         f"{bundle.vocabulary:,} tokens, tokenizer {bundle.tokenizer_fingerprint[:8]}, {size / 1e6:.0f} MB, "
         f"{seconds:.0f} s"
     )
+    if found is not None:
+        print(f"agrees with the exact weights on {found.share:.1%} of {found.tokens} tokens")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -18,7 +19,10 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     ModeName,
+    OfflineAfter,
     PolicyName,
+    PowerName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -27,6 +31,7 @@ from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.edge import EdgeRuntime
+    from acespec_edge.policy import Power
     from acespec_edge.prompt import Prompt
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
@@ -91,6 +96,9 @@ def generate(
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: CacheMb = 32,
     threads: Threads = 1,
+    power: PowerName = "full",
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
     client_cert: ClientCert = None,
@@ -116,10 +124,14 @@ def generate(
         client_key=client_key,
         mode=cast("Mode", mode),
         threads=threads,
+        power=cast("Power", power),
         policy=policy,
         draft_length=draft_length,
         width=width,
         cache_mb=cache_mb,
+        reconnect_for=reconnect_for,
+        offline_after=offline_after,
+        on_link=say,
     ) as edge:
         options: dict[str, Any] = {
             "max_tokens": max_tokens,

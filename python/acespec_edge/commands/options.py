@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from acespec_edge import cores
+from acespec_edge.errors import UsageError
 
 BundleFolder = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The draft bundle.")]
 CloudAddresses = Annotated[
@@ -26,9 +29,48 @@ PolicyName = Annotated[
     str,
     typer.Option("--policy", help="What speculation may do: auto takes whatever is faster by its estimates."),
 ]
-Threads = Annotated[int, typer.Option("--threads", help="Threads of the drafter.")]
+
+
+def thread_count(text: str | int) -> cores.Threads:
+    """Raises UsageError unless it is a number or auto."""
+    if text == "auto":
+        return "auto"
+    if not str(text).isdecimal():
+        raise UsageError(f"--threads is {text!r}: it must be 1 or more, or auto")
+    return int(text)
+
+
+# Any: typer takes no union. The parser makes it cores.Threads.
+Threads = Annotated[
+    Any,
+    typer.Option(
+        "--threads",
+        parser=thread_count,
+        metavar="N|auto",
+        help="Threads of the drafter; auto: the big cores.",
+    ),
+]
+PowerName = Annotated[
+    str, typer.Option("--power", help="full, or save: draft ahead only what is worth its energy.")
+]
 CacheMb = Annotated[int, typer.Option("--cache-mb", help="MiB of keys and values for branches.")]
 Context = Annotated[int, typer.Option("--context", help="Tokens that the drafter holds.")]
+ReconnectFor = Annotated[
+    float,
+    typer.Option(
+        "--reconnect-for",
+        metavar="SECONDS",
+        help="How long a request tries to get a lost connection back; 0 ends it at once.",
+    ),
+]
+OfflineAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--offline-after",
+        metavar="SECONDS",
+        help="Without a cloud for so long, the drafter goes on alone, which is told; by default it waits.",
+    ),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(

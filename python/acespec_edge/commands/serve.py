@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from acespec_edge.commands.configured import config_file
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -16,7 +17,10 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     Context,
+    OfflineAfter,
     PolicyName,
+    PowerName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -27,6 +31,7 @@ from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 from acespec_edge.printable import printable
 
 if TYPE_CHECKING:
+    from acespec_edge.policy import Power
     from acespec_edge.request import Mode
 
 
@@ -58,6 +63,9 @@ def serve(
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    power: PowerName = "full",
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
     drain_seconds: DrainSeconds = 20.0,
@@ -96,8 +104,12 @@ def serve(
             mode=cast("Mode", mode),
             policy=policy,
             threads=threads,
+            power=cast("Power", power),
             cache_mb=cache_mb,
             context=context,
+            reconnect_for=reconnect_for,
+            offline_after=offline_after,
+            on_link=say,
         ) as edge,
     ):
         gateway = Gateway(edge, name=model_name, mode=cast("Mode", mode), context=context, room=max_requests)

@@ -43,6 +43,7 @@ def simulate(
     down: Annotated[list[str] | None, typer.Option(help="Rate from the cloud: 10mbit" + _LISTS)] = None,
     jitter: Annotated[str, typer.Option(help="Each message is up to this much earlier or later.")] = "0ms",
     clients: Annotated[list[str] | None, typer.Option(help="Edges that share the cloud" + _LISTS)] = None,
+    power: Annotated[list[str] | None, typer.Option(help="Of the edge: full or save" + _LISTS)] = None,
     policy: Annotated[list[str] | None, typer.Option(help="All when none is named" + _LISTS)] = None,
     requests: Annotated[int | None, typer.Option(help="Prompts of each client, at most.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
@@ -59,6 +60,7 @@ def simulate(
         up=_list(up, "1mbit"),
         down=_list(down, "10mbit"),
         clients=_list(clients, "1"),
+        power=_list(power, "full"),
     )
     names = _list(policy, ",".join(policies()))
     cells = []
@@ -116,7 +118,7 @@ def _figures(
     )
 
     def run(name: str, alone: float | None) -> Figures:
-        setting = Setting(trace, edge, cloud, network, name, int(cell["clients"]), requests)
+        setting = Setting(trace, edge, cloud, network, name, int(cell["clients"]), requests, cell["power"])
         return figures(name, simulate(setting), alone)
 
     def in_turn() -> Iterator[Figures]:
@@ -138,7 +140,7 @@ def _print(cell: dict[str, Any]) -> None:
     clients = "one client" if cell["clients"] == "1" else f"{cell['clients']} clients"
     print(
         f"\n{cell['edge']} to {cell['cloud']}, RTT {cell['rtt']}, up {cell['up']}, down {cell['down']}, "
-        f"{clients}"
+        f"{clients}, power {cell['power']}"
     )
     print(
         f"{'policy':<18}{'tokens/s':>9}{'speed-up':>9}{'TTFT ms':>9}{'accepted':>9}{'hits':>7}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -58,7 +59,9 @@ def conclude(
     found = list(findings)
     bad = next((finding for finding in found if finding.status == "bad"), None)
     if bad is not None:
-        return Report(found, "cannot", f"cannot run: {bad.name}: {bad.words}", {})
+        # The rest stands in the finding's own line.
+        reason = re.split(r"[:;.]\s", bad.words, maxsplit=1)[0]
+        return Report(found, "cannot", f"cannot run: {bad.name}: {reason}", {})
     slow = [finding.name for finding in found if finding.status == "slow"]
     if pace is None or network is None or target is None:
         missing = "--bundle and --cloud" if pace is None else "--cloud"

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from acespec_edge.errors import UsageError
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "phi3", "smollm3", "gemma2", "gemma3_text")
+
+ACTIVATIONS = ("silu", "gelu_tanh")
 
 # Canonical names of the tensors outside the layers. Matrices are float32 [out, in] (torch layout),
 # vectors [size].
@@ -29,7 +31,9 @@ K_BIAS = "k_bias"  # [kv_heads * head_dim]; with qkv_bias
 V_BIAS = "v_bias"  # [kv_heads * head_dim]; with qkv_bias
 Q_NORM = "q_norm"  # [head_dim]; with qk_norm
 K_NORM = "k_norm"  # [head_dim]; with qk_norm
+POST_ATTN_NORM = "post_attn_norm"  # [hidden]; with post_norms
 MLP_NORM = "mlp_norm"  # [hidden]
+POST_MLP_NORM = "post_mlp_norm"  # [hidden]; with post_norms
 GATE = "gate"  # [intermediate, hidden]
 UP = "up"  # [intermediate, hidden]
 DOWN = "down"  # [hidden, intermediate]
@@ -52,10 +56,11 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer: RMS norms before attention and a gated SiLU MLP, rotary positions, grouped
+    """A decoder-only transformer: RMS norms before attention and a gated MLP, rotary positions, grouped
     heads.
 
-    Query and key rows are in rotate-half order: rows i and i + head_dim / 2 of a head turn together.
+    Query and key rows are in rotate-half order: rows i and i + rotary_dim / 2 of a head turn together. Norms'
+    gains multiply as they are: a source whose model computes with 1 + w gives 1 + w.
     """
 
     architecture: str
@@ -74,7 +79,18 @@ class ModelSpec:
     qkv_bias: bool = False
     qk_norm: bool = False
     rope_scaling: Llama3Scaling | None = None
-    rope_factors: tuple[float, ...] | None = None  # head_dim / 2 divisors of the frequencies
+    rope_factors: tuple[float, ...] | None = None  # rotary_dim / 2 divisors of the frequencies
+    rope_magnitude: float = 1.0  # of the rotated rows of queries and of keys
+    partial_rotary: int | None = None  # leading rows of a head that turn; None: all
+    unrotated: tuple[int, ...] = ()  # layers without rotary positions
+    windows: tuple[int, ...] = ()  # by layer: positions a row sees, its own included; 0: all; (): 0 for all
+    window_rope_theta: float | None = None  # of layers with a window, never scaled; None: as the others
+    activation: str = "silu"
+    post_norms: bool = False  # norms of what attention and MLP give, before it is added
+    embed_scale: float = 1.0
+    attention_scale: float | None = None  # None: head_dim ** -0.5
+    attention_softcap: float | None = None  # scores become cap * tanh(score / cap)
+    final_softcap: float | None = None  # logits likewise
 
     @property
     def kv_width(self) -> int:
@@ -85,6 +101,15 @@ class ModelSpec:
     def q_width(self) -> int:
         """Floats of one query row of one layer."""
         return self.heads * self.head_dim
+
+    @property
+    def rotary_dim(self) -> int:
+        """Leading rows of a head that turn."""
+        return self.partial_rotary or self.head_dim
+
+    def window(self, layer: int) -> int:
+        """Positions that a row of `layer` sees, its own included; 0 for all."""
+        return self.windows[layer] if self.windows else 0
 
     def validate(self) -> None:
         """Raises UsageError naming the first field that cannot be right."""
@@ -102,16 +127,31 @@ class ModelSpec:
             raise UsageError(f"kv_heads: {self.kv_heads} must divide heads ({self.heads})")
         if self.head_dim % 2:
             raise UsageError(f"head_dim: {self.head_dim} must be even, rotary positions turn pairs")
+        if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
+            raise UsageError(
+                f"partial_rotary: {self.rotary_dim} must be even, and at most head_dim ({self.head_dim})"
+            )
+        if self.windows and (len(self.windows) != self.layers or min(self.windows) < 0):
+            raise UsageError(
+                f"windows: {self.windows} must have a size for each of the {self.layers} layers, "
+                "0 for those that see all"
+            )
+        if self.activation not in ACTIVATIONS:
+            raise UsageError(f"activation: {self.activation!r} must be one of {', '.join(ACTIVATIONS)}")
+        for field in ("attention_scale", "attention_softcap", "final_softcap", "window_rope_theta"):
+            value = getattr(self, field)
+            if value is not None and not value > 0:
+                raise UsageError(f"{field}: {value!r} must be above zero, or absent")
         if self.logits_width < self.vocabulary:
             raise UsageError(
                 f"logits_width: {self.logits_width} is less than the vocabulary ({self.vocabulary})"
             )
         if self.rope_scaling is not None and self.rope_factors is not None:
             raise UsageError("rope_factors: must be absent when rope_scaling is given; both say the same")
-        if self.rope_factors is not None and len(self.rope_factors) != self.head_dim // 2:
+        if self.rope_factors is not None and len(self.rope_factors) != self.rotary_dim // 2:
             raise UsageError(
-                f"rope_factors: {len(self.rope_factors)} values, it must have head_dim / 2, "
-                f"that is {self.head_dim // 2}"
+                f"rope_factors: {len(self.rope_factors)} values, it must have one for each pair of "
+                f"rows that turns, that is {self.rotary_dim // 2}"
             )
 
 

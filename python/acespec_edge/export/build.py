@@ -16,8 +16,10 @@ from acespec_edge.digest import sha256_of
 from acespec_edge.errors import UsageError
 from acespec_edge.export.architecture import Source
 from acespec_edge.export.blocks import CpuOperators, Operators, Precision, StandardOperators
+from acespec_edge.export.gpu_operators import GpuOperators
 from acespec_edge.export.graph import DecoderGraph
-from acespec_edge.export.ops import GraphWriter, WeightFile
+from acespec_edge.export.ops import GPU_OPSET, OPSET, GraphWriter, WeightFile
+from acespec_edge.export.spelling import Opset23Spelling, PlainSpelling, Spelling
 from acespec_edge.vocabulary import Vocabulary
 
 Progress = Callable[[str, float], None]
@@ -30,6 +32,8 @@ _PRECISIONS = {
     "int4": Precision(layers=4, tables=8, block=32),
     "int8": Precision(layers=8, tables=8, block=32),
 }
+# Bits of the layers' weights in graphs for GPUs.
+_GPU_BITS = {"cuda-fp16": 16, "tensorrt-fp16": 16, "tensorrt-int8": 8, "tensorrt-int4": 4}
 
 
 def export_bundle(
@@ -37,7 +41,8 @@ def export_bundle(
 ) -> Path:
     """Writes the bundle of `source` into folder `out` and returns it.
 
-    `quant` is "int4", "int8" or "fp32" (standard operators only, for exact comparisons). The bundle is built
+    `quant` is one of bundle.QUANTS: for the CPU "int4", "int8" or "fp32" (standard operators only, for exact
+    comparisons); one of a GPU's; or "none", a tokenizer without a model. The bundle is built
     in a folder of its own beside `out` and renamed when complete: a failure leaves `out` as it was. An
     earlier bundle in `out` is replaced. Raises UsageError when `out` holds something else, or the source
     cannot be exported.
@@ -57,7 +62,8 @@ def export_bundle(
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         work.chmod(0o755)
-        _write_model(source, work, quant, tell)
+        if quant != "none":
+            _write_model(source, work, quant, tell)
         _write_texts(source, work)
         tell("checksums", 0.98)
         manifest = _manifest(source, vocabulary, quant)
@@ -74,11 +80,15 @@ def export_bundle(
 def _write_model(source: Source, folder: Path, quant: str, progress: Progress) -> None:
     weights = WeightFile(folder / WEIGHTS)
     try:
-        graph = GraphWriter(weights)
+        gpu = _GPU_BITS.get(quant)
+        graph = GraphWriter(weights, OPSET if gpu is None else GPU_OPSET)
         operators: Operators = StandardOperators(graph)
-        if quant != "fp32":
+        spelling: Spelling = Opset23Spelling(graph)
+        if gpu is not None:
+            operators, spelling = GpuOperators(graph, gpu), PlainSpelling(graph)
+        elif quant != "fp32":
             operators = CpuOperators(graph, _PRECISIONS[quant])
-        DecoderGraph(source, graph, operators).write(progress)
+        DecoderGraph(source, graph, operators, spelling).write(progress)
     finally:
         weights.close()
     onnx.save(graph.model(source.name), folder / MODEL)
@@ -111,6 +121,7 @@ def _manifest(source: Source, vocabulary: Vocabulary, quant: str) -> dict[str, A
         "eos_ids": list(source.eos_ids),
         "source": source.origin,
         "licence": source.licence,
+        "windowed": any(spec.windows),
     }
 
 

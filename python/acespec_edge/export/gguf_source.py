@@ -36,6 +36,7 @@ _LAYER = {
     arch.UP: "ffn_up.weight",
     arch.DOWN: "ffn_down.weight",
 }
+_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 # What files of architecture "llama" hold with the rows that turn together side by side.
 _ROTATED = (arch.Q, arch.K, arch.Q_BIAS, arch.K_BIAS)
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -49,10 +50,10 @@ class GgufSource:
         self._file = GgufFile(path)
         metadata = self._file.metadata
         architecture = self._value("general.architecture")
-        if architecture not in arch.ARCHITECTURES:
+        if architecture not in _ARCHITECTURES:
             raise UsageError(
                 f"{path}: architecture {architecture!r} is not supported; it must be one of "
-                f"{', '.join(arch.ARCHITECTURES)}"
+                f"{', '.join(_ARCHITECTURES)} (other models can be exported from a Hugging Face folder)"
             )
         self._prefix = architecture
         tokenizer = read_tokenizer(metadata, str(path))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from acespec_edge.errors import UsageError
 from acespec_edge.export import architecture as arch
-from acespec_edge.export.architecture import Llama3Scaling, ModelSpec, layer_tensor
+from acespec_edge.export.architecture import ModelSpec, layer_tensor
+from acespec_edge.export.hf_config import HfConfig, TensorFacts
 from acespec_edge.export.safetensors_file import SafetensorsFile
 from acespec_edge.vocabulary import Vocabulary
 
@@ -37,16 +38,35 @@ _LAYER = {
     arch.UP: "mlp.up_proj.weight",
     arch.DOWN: "mlp.down_proj.weight",
 }
+# Gemma norms what attention gives where others norm what the MLP takes.
+_POST_NORMED_LAYER = {
+    arch.POST_ATTN_NORM: "post_attention_layernorm.weight",
+    arch.MLP_NORM: "pre_feedforward_layernorm.weight",
+    arch.POST_MLP_NORM: "post_feedforward_layernorm.weight",
+}
 _IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # recomputed from the config
 
 
+def _phi3_layer(spec: ModelSpec) -> dict[str, tuple[str, slice]]:
+    """Phi-3 keeps queries, keys and values in one tensor, gate and up in another, one below the other."""
+    keys = spec.q_width + spec.kv_width
+    qkv, gate_up = "self_attn.qkv_proj.weight", "mlp.gate_up_proj.weight"
+    return {
+        arch.Q: (qkv, slice(0, spec.q_width)),
+        arch.K: (qkv, slice(spec.q_width, keys)),
+        arch.V: (qkv, slice(keys, keys + spec.kv_width)),
+        arch.GATE: (gate_up, slice(0, spec.intermediate)),
+        arch.UP: (gate_up, slice(spec.intermediate, 2 * spec.intermediate)),
+    }
+
+
 class HfSource:
-    """A `Source` over a model folder of type llama, qwen2 or qwen3. Tensors become float32 when asked for."""
+    """A `Source` over a model folder of a type in ARCHITECTURES. Tensors become float32 when asked for."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._config = self._json("config.json")
-        self._check_config()
+        config = HfConfig(folder, self._config)
         self._files = self._open_weights()
         tokenizer_json = self._text("tokenizer.json")
         if tokenizer_json is None:
@@ -56,7 +76,8 @@ class HfSource:
             )
         self.tokenizer_json: str = tokenizer_json
         vocabulary = Vocabulary.from_tokenizer_json(tokenizer_json)
-        self.spec = self._read_spec(vocabulary.size)
+        self.spec = config.spec(self._tensor_facts(vocabulary.size))
+        self._one_plus = config.is_gemma
         self._names = self._map_names()
         self._tokenizer_config = self._json("tokenizer_config.json", optional=True)
         self.name: str = folder.resolve().name
@@ -68,83 +89,23 @@ class HfSource:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """The tensor of canonical `name`. Raises UsageError when the folder lacks it."""
-        theirs = self._names.get(name)
-        if theirs is None:
+        if name not in self._names:
             raise UsageError(f"{self._folder}: the weights have no tensor for {name!r}")
-        return self._files[theirs].tensor(theirs)
+        theirs, rows = self._names[name]
+        values = self._files[theirs].tensor(theirs)[rows]
+        return values + np.float32(1) if self._one_plus and name.endswith("norm") else values
 
-    def _check_config(self) -> None:
-        kind = self._config.get("model_type")
-        if kind not in arch.ARCHITECTURES:
-            raise UsageError(
-                f"{self._folder}: model_type {kind!r} is not supported; it must be one of "
-                + ", ".join(arch.ARCHITECTURES)
-            )
-        if "quantization_config" in self._config:
-            method = self._config["quantization_config"].get("quant_method", "unknown")
-            raise UsageError(
-                f"{self._folder}: the checkpoint is quantised ({method}); export from the original weights, "
-                "--quant quantises them"
-            )
-        self._must_be("hidden_act", "silu")
-        if kind != "llama":
-            self._must_be("use_sliding_window", False)
-
-    def _read_spec(self, vocabulary: int) -> ModelSpec:
-        embedding = self._files.get(_OUTSIDE[arch.EMBED])
-        if embedding is None:
-            raise UsageError(f"{self._folder}: the weights have no tensor {_OUTSIDE[arch.EMBED]}")
-        hidden, heads = self._number("hidden_size"), self._number("num_attention_heads")
-        rope = self._config.get("rope_parameters") or self._config.get("rope_scaling") or {}
-        spec = ModelSpec(
-            architecture=self._config["model_type"],
-            layers=self._number("num_hidden_layers"),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=self._number("num_key_value_heads", heads),
-            head_dim=self._number("head_dim", hidden // heads),
-            intermediate=self._number("intermediate_size"),
+    def _tensor_facts(self, vocabulary: int) -> TensorFacts:
+        embed = _OUTSIDE[arch.EMBED]
+        if embed not in self._files:
+            raise UsageError(f"{self._folder}: the weights have no tensor {embed}")
+        return TensorFacts(
             vocabulary=vocabulary,
-            logits_width=embedding.shape(_OUTSIDE[arch.EMBED])[0],
-            max_positions=self._number("max_position_embeddings"),
-            rope_theta=float(rope.get("rope_theta") or self._config.get("rope_theta") or 10000.0),
-            rms_eps=float(self._config.get("rms_norm_eps", 1e-6)),
-            tied_head=self._is_tied(),
+            logits_width=self._files[embed].shape(embed)[0],
+            has_head=_OUTSIDE[arch.HEAD] in self._files,
             qkv_bias="model.layers.0.self_attn.q_proj.bias" in self._files,
             qk_norm="model.layers.0.self_attn.q_norm.weight" in self._files,
-            rope_scaling=self._read_scaling(rope),
         )
-        spec.validate()
-        return spec
-
-    def _is_tied(self) -> bool:
-        has_head = _OUTSIDE[arch.HEAD] in self._files
-        tied = self._config.get("tie_word_embeddings", not has_head)
-        if not tied and not has_head:
-            raise UsageError(
-                f"{self._folder}: tie_word_embeddings is false, but there is no {_OUTSIDE[arch.HEAD]}"
-            )
-        return bool(tied)
-
-    def _read_scaling(self, rope: dict[str, Any]) -> Llama3Scaling | None:
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind == "default":
-            return None
-        if kind != "llama3":
-            raise UsageError(
-                f"{self._folder}: rope scaling {kind!r} is not supported; only 'default' and 'llama3' are"
-            )
-        try:
-            return Llama3Scaling(
-                factor=float(rope["factor"]),
-                low_freq_factor=float(rope["low_freq_factor"]),
-                high_freq_factor=float(rope["high_freq_factor"]),
-                original_max_positions=int(rope["original_max_position_embeddings"]),
-            )
-        except KeyError as missing:
-            raise UsageError(
-                f"{self._folder}: rope scaling 'llama3' lacks {missing} in config.json"
-            ) from None
 
     def _open_weights(self) -> dict[str, SafetensorsFile]:
         index = self._json("model.safetensors.index.json", optional=True)
@@ -163,22 +124,32 @@ class HfSource:
             files |= dict.fromkeys(file.names, file)
         return files
 
-    def _map_names(self) -> dict[str, str]:
-        names = dict(_OUTSIDE)
-        for layer in range(self.spec.layers):
+    def _map_names(self) -> dict[str, tuple[str, slice]]:
+        """Where each canonical tensor lies: a tensor's name, and which of its rows."""
+        spec, whole = self.spec, slice(None)
+        layer = {ours: (theirs, whole) for ours, theirs in _LAYER.items()}
+        if spec.architecture == "phi3":
+            layer |= _phi3_layer(spec)
+        if spec.post_norms:
+            layer |= {ours: (theirs, whole) for ours, theirs in _POST_NORMED_LAYER.items()}
+        names = {ours: (theirs, whole) for ours, theirs in _OUTSIDE.items()}
+        for index in range(spec.layers):
             names |= {
-                layer_tensor(layer, ours): f"model.layers.{layer}.{theirs}" for ours, theirs in _LAYER.items()
+                layer_tensor(index, ours): (f"model.layers.{index}.{theirs}", rows)
+                for ours, (theirs, rows) in layer.items()
             }
-        names = {ours: theirs for ours, theirs in names.items() if theirs in self._files}
+        names = {ours: place for ours, place in names.items() if place[0] in self._files}
         left_over = sorted(
-            name for name in self._files.keys() - set(names.values()) if not _IGNORED.fullmatch(name)
+            name
+            for name in self._files.keys() - {theirs for theirs, _ in names.values()}
+            if not _IGNORED.fullmatch(name)
         )
         if left_over:
             raise UsageError(
-                f"{self._folder}: tensor {left_over[0]} has no place in a plain {self.spec.architecture} "
+                f"{self._folder}: tensor {left_over[0]} has no place in a plain {spec.architecture} "
                 f"decoder, so the model cannot be reproduced ({len(left_over)} such tensors)"
             )
-        if self.spec.tied_head:
+        if spec.tied_head:
             names.pop(arch.HEAD, None)
         return names
 
@@ -214,18 +185,6 @@ class HfSource:
         front = re.match(r"---\n(.*?)\n---", self._text("README.md") or "", re.DOTALL)
         line = re.search(r"^license:\s*[\"']?([^\s\"'#]+)", front[1], re.MULTILINE) if front else None
         return line[1] if line else "unknown"
-
-    def _number(self, key: str, default: int | None = None) -> int:
-        value = self._config.get(key)
-        value = default if value is None else value
-        if not isinstance(value, int) or value <= 0:
-            raise UsageError(f"{self._folder}/config.json: {key} is {value!r}, it must be a number above 0")
-        return value
-
-    def _must_be(self, key: str, wanted: str | bool) -> None:
-        value = self._config.get(key, wanted)
-        if value != wanted:
-            raise UsageError(f"{self._folder}/config.json: {key} is {value!r}; only {wanted!r} is supported")
 
     def _text(self, name: str) -> str | None:
         try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 OPSET = 23
+GPU_OPSET = 21  # the first with weights of 4 bits in blocks
 IR_VERSION = 11  # the newest that runtime 1.23 reads
 CONTRIB = "com.microsoft"
 
@@ -19,6 +20,8 @@ _ALIGNMENT = 4096  # external tensors start on page borders, so that a runtime m
 _INLINE_BYTES = 1024
 _TYPES = {
     np.dtype(np.float32): TensorProto.FLOAT,
+    np.dtype(np.float16): TensorProto.FLOAT16,
+    np.dtype(np.int8): TensorProto.INT8,
     np.dtype(np.int64): TensorProto.INT64,
     np.dtype(np.uint8): TensorProto.UINT8,
 }
@@ -49,7 +52,8 @@ class WeightFile:
 class GraphWriter:
     """Collects nodes, inputs, outputs and constants of one graph; `model()` returns the whole."""
 
-    def __init__(self, weights: WeightFile) -> None:
+    def __init__(self, weights: WeightFile, opset: int = OPSET) -> None:
+        self._opset = opset
         self._weights = weights
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
@@ -72,11 +76,14 @@ class GraphWriter:
         else:
             tensor = TensorProto(name=name, data_type=_TYPES[array.dtype], data_location=TensorProto.EXTERNAL)
             tensor.dims.extend(array.shape)
-            offset, length = self._weights.append(array)
-            for key, value in (("location", self._weights.name), ("offset", offset), ("length", length)):
-                tensor.external_data.add(key=key, value=str(value))
+            self._external(tensor, array)
         self._constants[name] = tensor
         return name
+
+    def _external(self, tensor: TensorProto, array: NDArray[Any]) -> None:
+        offset, length = self._weights.append(array)
+        for key, value in (("location", self._weights.name), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
 
     def reshaped_constant(self, name: str, other: str, shape: Sequence[int]) -> str:
         """A constant made of the very bytes of the constant `other`, under another shape."""
@@ -84,6 +91,16 @@ class GraphWriter:
         tensor.CopyFrom(self._constants[other])
         tensor.name = name
         tensor.dims[:] = shape
+        self._constants[name] = tensor
+        return name
+
+    def nibbles(self, name: str, codes: NDArray[np.int8]) -> str:
+        """A constant of int4: `codes` from -8 to 7, two to a byte, the first in its low half."""
+        flat = (codes.reshape(-1) & 15).astype(np.uint8)
+        flat = np.pad(flat, (0, flat.size % 2))
+        tensor = TensorProto(name=name, data_type=TensorProto.INT4, data_location=TensorProto.EXTERNAL)
+        tensor.dims.extend(codes.shape)
+        self._external(tensor, flat[0::2] | (flat[1::2] << 4))
         self._constants[name] = tensor
         return name
 
@@ -111,7 +128,7 @@ class GraphWriter:
         read = {entry for node in self._nodes for entry in node.input}
         constants = [tensor for tensor in self._constants.values() if tensor.name in read]
         graph = helper.make_graph(self._nodes, name, self._inputs, self._outputs, constants)
-        domains = [helper.make_opsetid("", OPSET)]
+        domains = [helper.make_opsetid("", self._opset)]
         if any(node.domain == CONTRIB for node in self._nodes):
             domains.append(helper.make_opsetid(CONTRIB, 1))
         return helper.make_model(

@@ -136,3 +136,35 @@ def _unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint
     if bits == 8:
         return packed[:, :count]
     return np.stack((packed & 15, packed >> 4), axis=-1).reshape(len(packed), -1)[:, :count]
+
+
+def quantize_symmetric(
+    matrix: NDArray[np.float32], bits: int, block: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Quantises float32 [rows, columns] to `bits` (4 or 8) without zero points: value = scale * code.
+
+    Returns codes int8 [rows, columns] and scales float32 [rows, ceil(columns / block)]. Codes are at most
+    2^(bits - 1) - 1 in size; of a few scales the one of least squared error is taken, refined in closed form.
+    Raises UsageError for other bits or values that are not finite.
+    """
+    if bits not in (4, 8):
+        raise UsageError(f"bits: {bits} is not supported; it must be 4 or 8")
+    if not np.isfinite(matrix).all():
+        raise UsageError("weights: a matrix holds values that are not finite; the source file is damaged")
+    rows, columns = matrix.shape
+    blocks, top = -(-columns // block), (1 << (bits - 1)) - 1
+    padded = np.pad(matrix, ((0, 0), (0, blocks * block - columns)))
+    w = np.ascontiguousarray(padded, dtype=np.float32).reshape(rows * blocks, block)
+    full = np.abs(w).max(axis=1) / np.float32(top)
+    full = np.where(full > 0, full, np.float32(1))
+    best_gain, best_scale = np.full(len(w), -1, np.float32), full.copy()
+    best_codes = np.zeros(w.shape, np.float32)
+    for shrink in _SHRINKS if bits == 4 else (1.0,):
+        codes = np.clip(np.rint(w / (full * np.float32(shrink))[:, None]), -top, top)
+        cross, norm = np.einsum("ij,ij->i", w, codes), np.einsum("ij,ij->i", codes, codes)
+        gain = np.divide(cross * cross, norm, out=np.zeros_like(cross), where=norm > 0)
+        better = gain > best_gain
+        best_gain[better], best_codes[better] = gain[better], codes[better]
+        best_scale[better] = np.divide(cross, norm, out=full.copy(), where=norm > 0)[better]
+    codes = best_codes.reshape(rows, -1)[:, :columns].astype(np.int8)
+    return codes, best_scale.reshape(rows, blocks)

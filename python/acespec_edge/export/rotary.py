@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 from acespec_edge.export.architecture import Llama3Scaling, ModelSpec
 
 
-def rotary_frequencies(spec: ModelSpec) -> NDArray[np.float32]:
-    """Radians per position of each rotated pair i: theta^(-2i / head_dim), scaled as the model asks.
+def rotary_frequencies(spec: ModelSpec, *, windowed: bool = False) -> NDArray[np.float32]:
+    """Radians per position of each rotated pair i: theta^(-2i / rotary_dim), scaled as the model asks.
 
-    float32 [head_dim / 2].
+    `windowed` asks for those of layers with a window. float32 [rotary_dim / 2].
     """
-    exponents = np.arange(0, spec.head_dim, 2, dtype=np.float32) / np.float32(spec.head_dim)
-    frequencies: NDArray[np.float32] = 1 / np.power(np.float32(spec.rope_theta), exponents)
+    own = windowed and spec.window_rope_theta is not None
+    theta = spec.window_rope_theta if own else spec.rope_theta
+    exponents = np.arange(0, spec.rotary_dim, 2, dtype=np.float32) / np.float32(spec.rotary_dim)
+    frequencies: NDArray[np.float32] = 1 / np.power(np.float32(theta), exponents)
+    if own:
+        return frequencies
     if spec.rope_scaling is not None:
         return _llama3(frequencies, spec.rope_scaling)
     if spec.rope_factors is not None:

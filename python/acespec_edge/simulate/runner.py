@@ -14,7 +14,7 @@ from acespec_edge.control import Controller
 from acespec_edge.drafting import Drafter
 from acespec_edge.errors import UsageError
 from acespec_edge.modes import Commit, Run, target_alone
-from acespec_edge.policy import POLICIES, Policy, named_policy
+from acespec_edge.policy import POLICIES, Policy, at_power, named_policy
 from acespec_edge.request import Request
 from acespec_edge.session import EdgeSession
 from acespec_edge.simulate.clock import SimulationError, World
@@ -45,7 +45,7 @@ _TIMEOUT: Final = 1e6
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What is simulated. ``clients`` share the cloud; each runs every prompt of the trace, ``requests`` of
-    them at most, starting at another one."""
+    them at most, starting at another one. ``power``: of the edges, as of policy.at_power()."""
 
     trace: Trace
     edge: EdgeProfile
@@ -54,6 +54,7 @@ class Setting:
     policy: str | Policy
     clients: int = 1
     requests: int | None = None
+    power: str = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def simulate(setting: Setting, make_cloud: CloudMaker | None = None) -> Outcome:
     """Runs the setting to its end. The same setting gives the same outcome, on every machine.
 
     ``make_cloud``: the cloud's half; by default the one that is installed. Raises UsageError for an
-    unknown policy, SimulationError when an answer is not the recorded text.
+    unknown policy or power, SimulationError when an answer is not the recorded text.
     """
     known = policies()
     if isinstance(setting.policy, str) and setting.policy not in known:
@@ -131,7 +132,7 @@ class _Client:
         self._cancelled = threading.Event()
         # The target alone follows no policy; what it is measured by is one's as well as another's.
         policy = named_policy("auto" if setting.policy == CLOUD else setting.policy)
-        self._control = Controller(policy, width=_WIDTH)
+        self._control = Controller(at_power(policy, setting.power), width=_WIDTH)
 
     def run(self) -> None:
         setting, trace = self._setting, self._setting.trace

@@ -177,6 +177,12 @@ Graph read_graph(const Ort::Session& session) {
     inputs.take(expected);
     graph.inputs.emplace_back(expected.name);
   }
+  const Expected windowed{"slot_positions", kInt, {kAny}};
+  graph.slot_positions = inputs.has(windowed.name);
+  if (graph.slot_positions) {
+    inputs.take(windowed);
+    graph.inputs.emplace_back(windowed.name);
+  }
   take_logits(outputs, graph);
   graph.outputs.emplace_back("logits");
 

@@ -9,13 +9,15 @@
 
 namespace acespec::ort {
 
-/// Names in the order in which a forward passes its values: the fixed ones, then k and v of layer 0, 1, ...
+/// Names in the order in which a forward passes its values: the fixed ones, slot_positions where the graph
+/// has it, then k and v of layer 0, 1, ...
 struct Graph {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   std::size_t layers = 0;
   std::size_t kv_width = 0;  ///< elements of one row of one k or v
   std::size_t logits_width = 0;
+  bool slot_positions = false;  ///< the graph asks where each slot lies: it has layers with a window
   ONNXTensorElementDataType kv_type = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 
   /// Bytes of one element of the ring.

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kMaxRows = 64;
 constexpr std::size_t kGranule = 64;
+constexpr std::size_t kMostCores = 4096;
 
 /// Largest difference, as a part of the logits' range, between a row computed in a large forward and alone.
 /// Kernels for one row and for many may round differently, on a GPU most of all; KV that was lost changes
@@ -56,6 +57,7 @@ class OrtEngine::Model {
     check_info(info_, kMaxRows, kGranule);
 
     check_.emplace(info_.slots);
+    slot_positions_.resize(info_.slots);
     ring_.emplace(session_, graph_, info_.slots, kGranule, provider != "cpu");
     logits_.reset(new float[kMaxRows * info_.logits_width]);
     inputs_.resize(graph_.inputs.size());
@@ -108,6 +110,7 @@ class OrtEngine::Model {
       ids_[row] = batch.tokens[row].value();
       positions_[row] = batch.positions[row].value();
       slots_[row] = batch.slots[row].value();
+      slot_positions_[batch.slots[row].index()] = positions_[row];
     }
     std::ranges::copy(batch.rows, rows_.begin());
     // Not every kernel takes a tensor without rows, so when no logits are wanted the last row's are computed.
@@ -124,8 +127,11 @@ class OrtEngine::Model {
     const Ort::Value logits =
         tensor<float>({logits_.get(), kMaxRows * info_.logits_width}, {wanted, info_.logits_width});
 
-    std::ranges::copy(fixed, inputs_.begin());
-    std::ranges::copy(past, inputs_.begin() + ort::kFixedInputs);
+    const Ort::Value where = tensor<std::int64_t>(slot_positions_, {batch.visible});
+    auto next = std::ranges::copy(fixed, inputs_.begin()).out;
+    if (graph_.slot_positions)
+      *next++ = where;
+    std::ranges::copy(past, next);
     outputs_[0] = logits;
     std::ranges::copy(ring_->values(batch.visible), outputs_.begin() + 1);
     Ort::ThrowOnError(Ort::GetApi().Run(session_, nullptr, input_names_.data(), inputs_.data(),
@@ -181,6 +187,7 @@ class OrtEngine::Model {
   std::array<std::int64_t, kMaxRows> positions_{};
   std::array<std::int64_t, kMaxRows> slots_{};
   std::array<std::int64_t, kMaxRows> rows_{};
+  std::vector<std::int64_t> slot_positions_;  ///< by slot; of one never written, 0: no bias shows it
   std::unique_ptr<float[]>
       logits_;  ///< [kMaxRows, logits_width], not touched before it is used: rows are rarely all wanted
   std::vector<const OrtValue*> inputs_;
@@ -190,6 +197,12 @@ class OrtEngine::Model {
 OrtEngine::OrtEngine(const OrtOptions& options) {
   if (options.threads == 0 || options.threads > 1024) {
     throw UsageError("engine: threads is " + std::to_string(options.threads) + ", must be in 1..1024");
+  }
+  for (const std::size_t core : options.cores) {
+    if (core >= kMostCores) {
+      throw UsageError("engine: cores holds " + std::to_string(core) + ", must be numbers below " +
+                       std::to_string(kMostCores));
+    }
   }
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(options.model, unreadable)) {

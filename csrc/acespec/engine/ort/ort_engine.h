@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "acespec/engine/engine.h"
 
@@ -17,15 +18,20 @@ struct OrtOptions {
   std::size_t vocabulary = 0;     ///< drawable ids; the model may have more logits
   std::size_t max_positions = 0;  ///< positions of the model's rotary table; 0: as many as slots
   std::size_t threads = 1;        ///< of one operator
-  bool spinning = true;           ///< idle threads spin, within a forward only; costs power, saves time
-  std::string name;               ///< for messages; empty: the model's path
+  /// Numbers of the processor cores that the threads it starts are kept to; empty: any. The caller's own
+  /// thread, which takes part in a forward, is the caller's to place.
+  std::vector<std::size_t> cores;
+  bool spinning = true;  ///< idle threads spin, within a forward only; costs power, saves time
+  std::string name;      ///< for messages; empty: the model's path
   std::string provider =
       "cpu";  ///< "cpu", "cuda", "tensorrt", or "auto" for the best that loads and keeps KV right
 };
 
 /// The graph contract: inputs input_ids int64[1,T], position_ids int64[1,T], kv_slots int64[T],
 /// attention_bias float32[T,S], rows int64[R] and per layer past_k.N, past_v.N float32|float16[S,width];
-/// outputs logits float32[R,V] and present_k.N, present_v.N like the past ones. Past and present are bound to
+/// outputs logits float32[R,V] and present_k.N, present_v.N like the past ones. A graph with windowed layers
+/// also takes slot_positions int64[S], the position that each slot was last written for: the engine keeps
+/// them, for the bias says who may be seen, and not how far away it is. Past and present are bound to
 /// one buffer, so the graph's ScatterND writes the ring in place, and S is a prefix of it.
 ///
 /// The constructor takes all memory: the ring, and what the runtime needs for the largest forward, by running

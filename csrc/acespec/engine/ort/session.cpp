@@ -38,6 +38,17 @@ void append_cuda(Ort::SessionOptions& options) {
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
+/// The runtime counts processors from 1: "2,3;2,3" keeps two threads to the cores 1 and 2.
+std::string affinities(const OrtOptions& options) {
+  std::string one;
+  for (const std::size_t core : options.cores)
+    one += (one.empty() ? "" : ",") + std::to_string(core + 1);
+  std::string all;
+  for (std::size_t thread = 1; thread < options.threads; ++thread)
+    all += (all.empty() ? "" : ";") + one;
+  return all;
+}
+
 }  // namespace
 
 std::vector<std::string> candidates(const std::string& wanted, const Runtime& runtime) {
@@ -69,6 +80,8 @@ Ort::Session open_session(Runtime& runtime, const OrtOptions& options, const std
   settings.DisableMemPattern();
   settings.AddConfigEntry("session.intra_op.allow_spinning", options.spinning ? "1" : "0");
   settings.AddConfigEntry("session.force_spinning_stop", "1");
+  if (options.threads > 1 && !options.cores.empty())
+    settings.AddConfigEntry("session.intra_op_thread_affinities", affinities(options).c_str());
   settings.AddConfigEntry("session.enable_dq_matmulnbits_fusion", "1");
   settings.AddConfigEntry("session.qdq_matmulnbits_accuracy_level", "4");
   if (provider == "tensorrt")

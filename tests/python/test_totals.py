@@ -1,0 +1,102 @@
+"""What a runtime has done in all: counted while it runs, by mode and outcome, never backwards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acespec_edge.bundle import Bundle
+from acespec_edge.errors import EngineError, LinkError, PeerError, UsageError
+from acespec_edge.totals import Done
+from tests.python.edge_kit import PROMPT, runtime
+from tests.python.fakes import FakeCloud, make_bundle, mixing, no_thread_left
+
+TARGET = mixing(1, vocabulary=40)
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    with no_thread_left():
+        yield
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "bundle")
+
+
+def numbers(done: Done) -> list[int]:
+    return [
+        *(sum(one.values()) for one in (done.requests, done.tokens, done.choices)),
+        *(done.rounds, done.drafts, done.drafted_nodes, done.accepted_nodes, done.verdicts, done.foreseen),
+        *(done.forwards, done.bytes_up, done.bytes_down, done.connections),
+    ]
+
+
+def test_a_request_counts_while_it_runs_and_only_once(bundle: Bundle) -> None:
+    with runtime(bundle, TARGET) as edge:
+        assert edge.totals.estimates is None
+        seen = [edge.totals.read()]
+        stream = edge.stream(PROMPT, max_tokens=60, ignore_eos=True)
+        for piece in stream:
+            assert piece.token_ids
+            seen.append(edge.totals.read())
+        seen.append(edge.totals.read())
+        for before, after in itertools.pairwise(seen):
+            pairs = zip(numbers(before), numbers(after), strict=True)
+            assert all(later >= earlier for earlier, later in pairs)
+        stats, done = stream.result.stats, seen[-1]
+        assert done.tokens == {"auto": 60} and done.requests == {("auto", "ok"): 1} and not done.running
+        assert (done.rounds, done.forwards, done.choices) == (stats.rounds, stats.forwards, stats.chosen)
+        assert (done.bytes_up, done.bytes_down) == (stats.bytes_up, stats.bytes_down)
+        assert done.foreseen / done.verdicts == pytest.approx(stats.hit_rate)
+        estimates = edge.totals.estimates
+        assert estimates is not None and estimates.round_trip > 0 and estimates.budget >= 1
+
+
+def test_modes_add_up_and_are_apart(bundle: Bundle) -> None:
+    with runtime(bundle, TARGET) as edge:
+        for mode, tokens in (("auto", 9), ("cloud", 5), ("edge", 3), ("cloud", 2)):
+            edge.generate(PROMPT, max_tokens=tokens, ignore_eos=True, mode=mode)  # type: ignore[arg-type]
+        done = edge.totals.read()
+    assert done.tokens == {"auto": 9, "cloud": 7, "edge": 3}
+    assert done.requests == {("auto", "ok"): 1, ("cloud", "ok"): 2, ("edge", "ok"): 1}
+    assert done.connections == 1
+
+
+def test_a_cancelled_request_is_no_failure(bundle: Bundle) -> None:
+    with runtime(bundle, TARGET) as edge:
+        stream = edge.stream(PROMPT, max_tokens=2000, ignore_eos=True)
+        next(stream)
+        stream.close()
+        done = edge.totals.read()
+    assert done.requests == {("auto", "ok"): 1} and done.tokens["auto"] == len(stream.result.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (LinkError("l"), "link"),
+        (PeerError("p"), "peer"),
+        (EngineError("e"), "engine"),
+        (UsageError("u"), "usage"),
+        (ZeroDivisionError("z"), "internal"),
+    ],
+)
+def test_failures_are_counted_by_whose_they_are(bundle: Bundle, error: Exception, outcome: str) -> None:
+    errors = [error]
+
+    def fail(message: object) -> object:
+        if errors:
+            raise errors.pop()
+        return message
+
+    cloud = FakeCloud(TARGET)
+    with runtime(bundle, TARGET, cloud=cloud) as edge:
+        cloud._alter = fail
+        with pytest.raises(type(error)):
+            edge.generate(PROMPT, max_tokens=9)
+        assert edge.totals.read().requests == {("auto", outcome): 1}
