@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import LinkError
-from tests.integration.test_edge_cloud import CONTEXT, PROMPT, native_drafter, plainly, served
+from tests.integration.relay import Relay
+from tests.integration.test_edge_cloud import CONTEXT, COUPLED, PROMPT, native_drafter, plainly, served
 from tests.python.fakes import make_bundle, no_thread_left
 
 COUNT = 24
@@ -53,6 +55,20 @@ def test_requests_go_on_where_a_cloud_is(bundle: Bundle) -> None:
             assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == expected
             first.close()
             assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == expected
+
+
+@pytest.mark.parametrize("options", [{}, COUPLED], ids=["greedy", "coupled"])
+def test_w1_a_request_goes_on_at_another_cloud(bundle: Bundle, options: dict[str, Any]) -> None:
+    """The first cloud goes away in the middle and stays away; no token is lost, repeated or changed."""
+    count, got = 120, list[int]()
+    with served(bundle, verify_ms=10) as port, served(bundle, verify_ms=10) as other:
+        relay = Relay(port)
+        with contextlib.closing(relay), edge_to(bundle, relay.port, other) as edge:
+            for piece in edge.stream(PROMPT, max_tokens=count, **options):
+                if len(got) < 20 <= len(got) + len(piece.token_ids):
+                    relay.close()
+                got += piece.token_ids
+    assert got == plainly(PROMPT, count, _core.SamplingRules(**options))
 
 
 def test_a_cloud_that_is_not_there_is_passed_over(bundle: Bundle) -> None:
