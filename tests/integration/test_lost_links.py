@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,12 @@ from acespec_edge.resumption import LinkEvent
 from acespec_edge.transport import Connector, Link, Received, connect
 from acespec_edge.wan import wan_thread
 from cloud_stub.local import LocalLink
+from tests.clock import wait_until
 from tests.integration.relay import Relay
 from tests.integration.test_edge_cloud import CONTEXT, PROMPT, make_service, native_drafter, served
 from tests.integration.test_semantics import plainly
 from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
+from tools.bench.fault_path import Fault, FaultPath
 
 COUNT = 32
 
@@ -287,3 +290,21 @@ def test_many_edges_come_back_after_a_restart(bundle: Bundle) -> None:
         for thread in threads:
             thread.join()
     assert results == [plainly({}, COUNT)] * 6
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
+def test_losses_leave_no_descriptor_open(bundle: Bundle) -> None:
+    with served(bundle, verify_ms=2.0) as port:
+
+        def disturbed_often() -> int:
+            with (
+                FaultPath(port, [Fault("reset", 1500)] * 8) as path,
+                far(bundle, hasty(path.port)) as (edge, _),
+            ):
+                for _ in range(3):
+                    assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly({}, COUNT)
+            return len(os.listdir("/proc/self/fd"))
+
+        open_before = disturbed_often()
+        disturbed_often()
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= open_before)

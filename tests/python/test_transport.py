@@ -17,8 +17,9 @@ from websockets.sync.server import ServerConnection, serve
 
 from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.transport import MAX_MESSAGE, Link, connect, local_connector, read_token
-from tests.clock import wait_until
+from tests.clock import LIMIT, wait_until
 from tests.python.fakes import no_thread_left
+from tools.bench.fault_path import Fault, FaultPath
 
 Handler = Callable[[ServerConnection], None]
 
@@ -194,3 +195,32 @@ def test_without_the_cloud_package_local_says_what_to_install(monkeypatch: pytes
     monkeypatch.setattr("acespec_edge.transport.entry_points", lambda **selection: ())
     with pytest.raises(UsageError, match="pip install"):
         local_connector("model")
+
+
+def test_w2_a_peer_that_falls_silent_is_lost_and_left_at_once() -> None:
+    """Nothing is broken, no answer comes: the link breaks itself, and closing it waits for nobody."""
+    with (
+        listening(echo) as url,
+        FaultPath(int(url.split(":")[2].partition("/")[0]), [Fault("hole", 3000)]) as path,
+        contextlib.closing(connect(f"ws://127.0.0.1:{path.port}/v1/spec", least_bound=0.1)) as link,
+    ):
+        link.send(b"a" * 1000)
+        assert link.receive(LIMIT) is not None
+        link.send(b"b" * 1000)
+        with pytest.raises(LinkError, match=r"lost the connection to 127\.0\.0\.1:\d+: no sign of life for"):
+            while True:
+                link.receive(0.1)
+        with pytest.raises(LinkError, match="no sign of life"):
+            link.send(b"c")
+
+
+def test_a_peer_that_says_nothing_but_answers_pings_is_there() -> None:
+    silent = threading.Event()
+    with (
+        listening(lambda connection: silent.wait(LIMIT) and None) as url,
+        contextlib.closing(connect(url, least_bound=0.1)) as link,
+    ):
+        began = time.monotonic()
+        while time.monotonic() - began < 1.5:
+            assert link.receive(0.1) is None
+        silent.set()
