@@ -15,7 +15,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
-from acespec_edge.drafting import Drafter, load_drafter
+from acespec_edge.drafting import Drafter, DrafterName, checked_drafter, load_drafter, lookup_drafter
 from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
@@ -58,7 +58,7 @@ class EdgeRuntime:
         cache_mb: int = 32,
         context: int = 2048,
         timeout: float = 120.0,
-        drafter: Drafter | None = None,
+        drafter: DrafterName | Drafter = "model",
     ) -> None:
         """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does
         it then.
@@ -72,8 +72,9 @@ class EdgeRuntime:
         that length, instead of what the policy finds best. ``width``: tree nodes in one forward, at most.
         ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
         the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
-        the cloud counts as lost; the first token has more, by the length of the prompt. ``drafter``: used
-        instead of the bundle's own model.
+        the cloud counts as lost; the first token has more, by the length of the prompt. ``drafter``: "model"
+        is the bundle's, "lookup" needs none and proposes how the text went on after the same tokens before,
+        "both" puts both in one tree; or an object that is used instead.
 
         Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
         misbehaves, EngineError when the model does not load.
@@ -98,18 +99,18 @@ class EdgeRuntime:
         self._threads = threads
         self._cache_mb = cache_mb
         self._timeout = timeout
-        self._context = min(context, self._bundle.max_positions)
+        self._drafts_by = checked_drafter(drafter) if isinstance(drafter, str) else "model"
+        self._context = context if self._drafts_by == "lookup" else min(context, self._bundle.max_positions)
         self._control = Controller(_policy(policy, draft_length), width=width)
         self._connector = _connector(cloud, target, token_file, ca, timeout)
-        self._drafter = drafter
+        self._drafter = None if isinstance(drafter, str) else drafter
         self._channel: Channel | None = None
         self._turn = threading.Lock()
         self._admission = threading.Lock()
         """Guards ``_closed`` and ``_running``: what close() does not find in there does not start."""
         self._closed = False
         self._running: weakref.WeakSet[Generation] = weakref.WeakSet()
-        if mode != "edge":
-            self._require_cloud(mode)
+        self._require_sides(mode)
         if mode != "cloud":
             self._loaded_drafter()
         # Last, so that nothing that fails leaves a connection behind.
@@ -197,8 +198,7 @@ class EdgeRuntime:
 
     def _generation(self, prompt: Prompt, options: Options) -> Generation:
         request = make_request(self._bundle, prompt, self._mode, **options)
-        if request.mode != "edge":
-            self._require_cloud(request.mode)
+        self._require_sides(request.mode)
         generation = Generation(self._serve, request, self._bundle.vocabulary_table)
         with self._admission:
             if self._closed:
@@ -281,11 +281,23 @@ class EdgeRuntime:
             channel.close(reason)
 
     def _loaded_drafter(self) -> Drafter:
-        if self._drafter is None:
+        if self._drafter is None and self._drafts_by == "lookup":
+            self._drafter = lookup_drafter(self._bundle.vocabulary, context=self._context)
+        elif self._drafter is None:
             self._drafter = load_drafter(
-                self._bundle, context=self._context, cache_mb=self._cache_mb, threads=self._threads
+                self._bundle,
+                context=self._context,
+                cache_mb=self._cache_mb,
+                threads=self._threads,
+                lookup=self._drafts_by == "both",
             )
         return self._drafter
+
+    def _require_sides(self, mode: Mode) -> None:
+        if mode != "edge":
+            self._require_cloud(mode)
+        elif self._drafts_by == "lookup":
+            raise UsageError("mode edge needs a model, and drafter 'lookup' has none: use 'model' or 'both'")
 
     def _require_cloud(self, mode: Mode) -> Connector:
         if self._connector is None:

@@ -17,6 +17,7 @@ from acespec_edge.commands.options import (
     BundleFolder,
     CloudAddress,
     Context,
+    DrafterKind,
     ModeName,
     PolicyName,
     TargetSource,
@@ -26,6 +27,7 @@ from acespec_edge.commands.options import (
 from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
+    from acespec_edge.drafting import DrafterName
     from acespec_edge.edge import EdgeRuntime
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
@@ -56,6 +58,7 @@ def chat(
     ] = None,
     context: Context = 2048,
     policy: PolicyName = "auto",
+    drafter: DrafterKind = "model",
     threads: Threads = 1,
     token_file: TokenFile = None,
     ca: Authority = None,
@@ -72,6 +75,7 @@ def chat(
         ca=ca,
         mode=cast("Mode", mode),
         policy=policy,
+        drafter=cast("DrafterName", drafter),
         threads=threads,
         context=context,
     ) as edge:

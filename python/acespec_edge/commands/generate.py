@@ -15,6 +15,7 @@ from acespec_edge.commands.options import (
     BundleFolder,
     CacheMb,
     CloudAddress,
+    DrafterKind,
     ModeName,
     PolicyName,
     TargetSource,
@@ -24,6 +25,7 @@ from acespec_edge.commands.options import (
 from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
+    from acespec_edge.drafting import DrafterName
     from acespec_edge.edge import EdgeRuntime
     from acespec_edge.prompt import Prompt
     from acespec_edge.request import Mode
@@ -83,6 +85,7 @@ def generate(
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the text before it; may be repeated.")
     ] = None,
     policy: PolicyName = "auto",
+    drafter: DrafterKind = "model",
     draft_length: Annotated[
         int | None, typer.Option(help="Send chains of that length, instead of what auto finds best.")
     ] = None,
@@ -111,6 +114,7 @@ def generate(
         mode=cast("Mode", mode),
         threads=threads,
         policy=policy,
+        drafter=cast("DrafterName", drafter),
         draft_length=draft_length,
         width=width,
         cache_mb=cache_mb,

@@ -21,6 +21,13 @@ PolicyName = Annotated[
     str,
     typer.Option("--policy", help="What speculation may do: auto takes whatever is faster by its estimates."),
 ]
+DrafterKind = Annotated[
+    str,
+    typer.Option(
+        "--drafter",
+        help="model is the bundle's; lookup repeats what followed the same tokens, without a model; both.",
+    ),
+]
 Threads = Annotated[int, typer.Option("--threads", help="Threads of the drafter.")]
 CacheMb = Annotated[int, typer.Option("--cache-mb", help="MiB of keys and values for branches.")]
 Context = Annotated[int, typer.Option("--context", help="Tokens that the drafter holds.")]

@@ -13,6 +13,7 @@ from acespec_edge.commands.options import (
     CacheMb,
     CloudAddress,
     Context,
+    DrafterKind,
     PolicyName,
     TargetSource,
     Threads,
@@ -21,6 +22,7 @@ from acespec_edge.commands.options import (
 from acespec_edge.errors import UsageError
 
 if TYPE_CHECKING:
+    from acespec_edge.drafting import DrafterName
     from acespec_edge.request import Mode
 
 
@@ -44,6 +46,7 @@ def serve(
     context: Context = 2048,
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
+    drafter: DrafterKind = "model",
     threads: Threads = 1,
     token_file: TokenFile = None,
     ca: Authority = None,
@@ -73,6 +76,7 @@ def serve(
             ca=ca,
             mode=cast("Mode", mode),
             policy=policy,
+            drafter=cast("DrafterName", drafter),
             threads=threads,
             cache_mb=cache_mb,
             context=context,

@@ -197,6 +197,9 @@ OrtEngine::OrtEngine(const OrtOptions& options) {
   if (options.threads == 0 || options.threads > 1024) {
     throw UsageError("engine: threads is " + std::to_string(options.threads) + ", must be in 1..1024");
   }
+  if (!options.provider_options.empty() && options.provider != "tensorrt" && options.provider != "auto") {
+    throw UsageError("engine: provider_options are TensorRT's, and provider is \"" + options.provider + "\"");
+  }
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(options.model, unreadable)) {
     throw EngineError("model " + options.model + ": no such file");
