@@ -76,18 +76,36 @@ py::dict to_dict(const DrafterSnapshot& snapshot) {
 
 void bind_drafter(py::module_& m) {
   py::class_<DrafterOptions>(m, "DrafterOptions")
-      .def(py::init(
-               [](std::size_t context, std::size_t candidates, std::size_t max_nodes, float sharpness,
-                  float floor) { return DrafterOptions{context, candidates, max_nodes, sharpness, floor}; }),
+      .def(py::init([](std::size_t context, std::size_t candidates, std::size_t max_nodes, float sharpness,
+                       float floor, std::size_t lookup) {
+             return DrafterOptions{context, candidates, max_nodes, sharpness, floor, lookup};
+           }),
            py::kw_only(), py::arg("context") = DrafterOptions{}.context,
            py::arg("candidates") = DrafterOptions{}.candidates,
            py::arg("max_nodes") = DrafterOptions{}.max_nodes,
-           py::arg("sharpness") = DrafterOptions{}.sharpness, py::arg("floor") = DrafterOptions{}.floor)
+           py::arg("sharpness") = DrafterOptions{}.sharpness, py::arg("floor") = DrafterOptions{}.floor,
+           py::arg("lookup") = DrafterOptions{}.lookup)
       .def_readonly("context", &DrafterOptions::context)
       .def_readonly("candidates", &DrafterOptions::candidates)
       .def_readonly("max_nodes", &DrafterOptions::max_nodes)
       .def_readonly("sharpness", &DrafterOptions::sharpness)
-      .def_readonly("floor", &DrafterOptions::floor);
+      .def_readonly("floor", &DrafterOptions::floor)
+      .def_readonly("lookup", &DrafterOptions::lookup);
+
+  py::class_<NgramIndex>(m, "NgramIndex")
+      .def(py::init<std::size_t>(), py::arg("capacity"))
+      .def(
+          "assign", [](NgramIndex& self, const Ids& text) { self.assign(tokens_of(text)); }, py::arg("text"))
+      .def(
+          "append", [](NgramIndex& self, std::int32_t token) { self.append(TokenId{token}); },
+          py::arg("token"))
+      .def(
+          "find",
+          [](const NgramIndex& self, const Ids& path) -> std::optional<std::pair<std::size_t, std::size_t>> {
+            const auto match = self.find(tokens_of(path));
+            return match ? std::optional(std::pair(match->length, match->next)) : std::nullopt;
+          },
+          py::arg("path"));
 
   py::native_enum<Arm>(m, "Arm", "enum.IntEnum")
       .value("measured", Arm::kMeasured)
@@ -116,9 +134,12 @@ void bind_drafter(py::module_& m) {
            py::arg("options") = DrafterOptions{})
       .def(
           "begin",
-          [](Drafter& self, const Ids& prompt, const SamplingRules& rules, const Ids& stop_ids,
-             bool residual) { return self.begin(tokens_of(prompt), rules, tokens_of(stop_ids), residual); },
-          py::arg("prompt"), py::arg("rules"), py::arg("stop_ids") = Ids{}, py::arg("residual") = false)
+          [](Drafter& self, const Ids& prompt, const SamplingRules& rules, const Ids& stop_ids, bool residual,
+             bool lookup) {
+            return self.begin(tokens_of(prompt), rules, tokens_of(stop_ids), residual, lookup);
+          },
+          py::arg("prompt"), py::arg("rules"), py::arg("stop_ids") = Ids{}, py::arg("residual") = false,
+          py::arg("lookup") = true)
       .def(
           "set_mask",
           [](Drafter& self, const std::optional<py::function>& source) {

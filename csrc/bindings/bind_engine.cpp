@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "acespec/base/error.h"
+#include "acespec/engine/blank_engine.h"
 #include "acespec/engine/engine.h"
 #include "acespec/engine/fake/fake_engine.h"
 #include "acespec/engine/ort/ort_engine.h"
@@ -79,17 +80,31 @@ void bind_ort(py::module_& m) {
   py::class_<OrtEngine, Engine, std::shared_ptr<OrtEngine>>(m, "OrtEngine")
       .def(py::init([](std::string model, std::string library, std::size_t slots, std::size_t vocabulary,
                        std::size_t max_positions, std::size_t threads, std::vector<std::size_t> cores,
-                       bool spinning, std::string name, std::string provider) {
-             const OrtOptions options{
-                 std::move(model), std::move(library), slots,    vocabulary,      max_positions,
-                 threads,          std::move(cores),   spinning, std::move(name), std::move(provider)};
+                       bool spinning, std::string name, std::string provider,
+                       std::vector<std::pair<std::string, std::string>> provider_options) {
+             const OrtOptions options{std::move(model),
+                                      std::move(library),
+                                      slots,
+                                      vocabulary,
+                                      max_positions,
+                                      threads,
+                                      std::move(cores),
+                                      spinning,
+                                      std::move(name),
+                                      std::move(provider),
+                                      std::move(provider_options)};
              const py::gil_scoped_release release;
              return std::make_shared<OrtEngine>(options);
            }),
            py::arg("model"), py::arg("library"), py::kw_only(), py::arg("slots"), py::arg("vocabulary"),
            py::arg("max_positions") = usual.max_positions, py::arg("threads") = usual.threads,
            py::arg("cores") = usual.cores, py::arg("spinning") = usual.spinning, py::arg("name") = usual.name,
-           py::arg("provider") = usual.provider);
+           py::arg("provider") = usual.provider, py::arg("provider_options") = usual.provider_options);
+}
+
+void bind_blank(py::module_& m) {
+  py::class_<BlankEngine, Engine, std::shared_ptr<BlankEngine>>(m, "BlankEngine")
+      .def(py::init<std::size_t, std::size_t>(), py::kw_only(), py::arg("vocabulary"), py::arg("slots"));
 }
 
 void bind_fake(py::module_& m) {
@@ -157,6 +172,7 @@ void bind_engine(py::module_& m) {
       .def("forward", &forward, py::arg("tokens"), py::arg("positions"), py::arg("slots"), py::arg("bias"),
            py::arg("rows"));
   bind_ort(m);
+  bind_blank(m);
   bind_fake(m);
   bind_trace(m);
 }

@@ -450,6 +450,11 @@ class Engine:
         elsewhere. Raises UsageError for sizes and ranges that do not fit, EngineError when the runtime fails.
         """
 
+class BlankEngine(Engine):
+    """The engine of a drafter without a model: it has no logits, only room for ``slots`` tokens."""
+
+    def __init__(self, *, vocabulary: int, slots: int) -> None: ...
+
 class OrtEngine(Engine):
     def __init__(
         self,
@@ -464,6 +469,7 @@ class OrtEngine(Engine):
         spinning: bool = True,
         name: str = "",
         provider: str = "cpu",
+        provider_options: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Loads ``model`` (path of model.onnx) on the ONNX Runtime in ``library`` and takes all memory.
 
@@ -472,7 +478,7 @@ class OrtEngine(Engine):
         processor cores that those which it starts are kept to, any when empty; the caller's own thread, which
         takes part in a forward, is the caller's to place. ``name``: for messages, the path by default.
         ``provider``: cpu, cuda, tensorrt, or auto for the best that loads and keeps its keys and values
-        right.
+        right. ``provider_options``: of TensorRT, under ONNX Runtime's names for them.
         Raises UsageError for options out of range, EngineError when library, model or provider do not do.
         """
 
@@ -733,6 +739,16 @@ def expected_rate(weights: Sequence[float], count: int, prices: Prices) -> float
 def best_ratio(weights: Sequence[float], prices: Prices) -> Selection:
     """The count with the largest ``expected_rate``; the smallest among equals."""
 
+class NgramIndex:
+    """A text of at most ``capacity`` tokens, and where each run of 2 to 8 of them was last gone on from."""
+
+    def __init__(self, capacity: int) -> None: ...
+    def assign(self, text: Sequence[int]) -> None: ...
+    def append(self, token: int) -> None: ...
+    def find(self, path: Sequence[int]) -> tuple[int, int] | None:
+        """Of the longest run, 8 at most, that ends the text with ``path`` behind it and stands in the text
+        with a token after it: its length, and the index of that token; of several the last."""
+
 class DrafterOptions:
     def __init__(
         self,
@@ -742,10 +758,13 @@ class DrafterOptions:
         max_nodes: int = 256,
         sharpness: float = ...,
         floor: float = -9.0,
+        lookup: int = 0,
     ) -> None:
         """``context``: committed tokens held; the engine's other slots are for branches.
 
-        ``candidates``: children grown under an expanded node. ``max_nodes``: nodes expanded between two
+        ``candidates``: children grown under an expanded node from its logits; 0 for an engine without a
+        model, with ``lookup``: tokens looked up below a node at most, where the text went on after the same
+        tokens before; 0: none. ``max_nodes``: nodes expanded between two
         verdicts. ``sharpness``: temperature that turns scores into the estimated probability that the target
         takes a candidate. ``floor``: log-probability under which a branch is not worth a forward to
         ``Arm.measured``.
@@ -760,6 +779,8 @@ class DrafterOptions:
     def sharpness(self) -> float: ...
     @property
     def floor(self) -> float: ...
+    @property
+    def lookup(self) -> int: ...
 
 class Arm(IntEnum):
     """Which nodes a step may expand: the likeliest wherever they hang, the main chain alone, the main chain
@@ -824,8 +845,11 @@ class Drafter:
         rules: SamplingRules,
         stop_ids: Sequence[int] = (),
         residual: bool = False,
+        lookup: bool = True,
     ) -> int:
         """Starts a request; returns how many prompt tokens keep the keys and values of the last one.
+
+        ``lookup`` false: nothing is looked up, so that the main chain is the model's own text.
 
         Nothing is drafted below a stop id. ``residual``: the main chain is drawn from the drafter's own
         distribution, quantised, for a target that accepts with min(1, p/q); how many tokens are then sent

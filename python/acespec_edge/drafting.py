@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from acespec_edge.errors import UsageError
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 _GRANULE: Final = 64
 _FEWEST_BRANCH_SLOTS: Final = 16
+
+DrafterName = Literal["model", "lookup", "both"]
+"""What drafts: the bundle's model, the text itself by what followed the same tokens before, or both in one
+tree."""
+DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "lookup", "both")
+
+_LOOKED_UP: Final = 16
+"""Tokens that are looked up below a node, at most: a text rarely repeats itself for longer by chance, and a
+verdict that takes them all leads to the next ones."""
 
 
 class Report(Protocol):
@@ -64,7 +73,12 @@ class Drafter(Protocol):
     @property
     def chain_weights(self) -> list[int]: ...
     def begin(
-        self, prompt: list[int], rules: _core.SamplingRules, stop_ids: Sequence[int], residual: bool
+        self,
+        prompt: list[int],
+        rules: _core.SamplingRules,
+        stop_ids: Sequence[int],
+        residual: bool,
+        lookup: bool = True,
     ) -> int: ...
     def set_mask(self, source: Callable[[list[int]], npt.NDArray[np.uint32] | None] | None) -> None: ...
     def step(self, width: int, extend: bool) -> Report: ...
@@ -82,6 +96,23 @@ class Drafter(Protocol):
     def apply_verdict(self, tokens: list[int]) -> Recovered: ...
 
 
+def checked_drafter(name: str) -> DrafterName:
+    """``name``, if it is one of DRAFTERS, else UsageError."""
+    for known in DRAFTERS:
+        if name == known:
+            return known
+    raise UsageError(f"drafter is {name!r}: it must be one of {', '.join(DRAFTERS)}")
+
+
+def lookup_drafter(vocabulary: int, *, context: int) -> Drafter:
+    """A drafter without a model, for ids 0 to ``vocabulary`` - 1: it proposes what followed the last tokens
+    where they stood in the text before."""
+    from acespec_edge import _core
+
+    engine = _core.BlankEngine(vocabulary=vocabulary, slots=context + _FEWEST_BRANCH_SLOTS)
+    return _core.Drafter(engine, _core.DrafterOptions(context=context, candidates=0, lookup=_LOOKED_UP))
+
+
 def load_drafter(
     bundle: Bundle,
     *,
@@ -90,35 +121,56 @@ def load_drafter(
     threads: int,
     cores: Sequence[int] = (),
     spinning: bool = True,
+    lookup: bool = False,
 ) -> Drafter:
-    """The bundle's model on ONNX Runtime, with all its memory taken: keys and values of ``context`` committed
-    tokens and ``cache_mb`` MiB of them for branches. ``threads``, ``cores``, ``spinning``: as of
-    ``_core.OrtEngine``.
+    """The bundle's model on the best provider that it is made for and that works, with all its memory taken:
+    keys and values of ``context`` committed tokens and ``cache_mb`` MiB of them for branches. ``threads``,
+    ``cores``, ``spinning``: as of ``_core.OrtEngine``. ``lookup`` adds what followed the same tokens before.
 
-    Raises UsageError when the cache is too small to be of use, EngineError when the model does not load.
+    Raises UsageError when the cache is too small to be of use or the bundle has no model, EngineError when
+    the model does not load.
     """
-    from acespec_edge import _core
+    from acespec_edge import _core, models
+    from acespec_edge.bundle import MODEL
     from acespec_edge.ort_library import ort_library
+    from acespec_edge.providers import best_engine, tensorrt_options
 
+    if not bundle.has_model:
+        raise UsageError(
+            f"{bundle.path}: this bundle has a tokenizer and no model; use it with drafter 'lookup', or "
+            "export one with a model"
+        )
     branches = branch_slots(bundle, cache_mb)
     slots = -(-(context + branches) // _GRANULE) * _GRANULE
-    engine = _core.OrtEngine(
-        str(bundle.model_file),
-        ort_library(),
-        slots=slots,
-        vocabulary=bundle.vocabulary,
-        max_positions=bundle.max_positions,
-        threads=threads,
-        cores=cores,
-        spinning=spinning,
-        name=bundle.name,
-    )
-    return _core.Drafter(engine, _core.DrafterOptions(context=context))
+
+    def make(provider: str) -> _core.OrtEngine:
+        told = []
+        if provider == "tensorrt":
+            cache = models.cache_folder().parent / "tensorrt" / bundle.sha256[MODEL][:16]
+            cache.mkdir(parents=True, exist_ok=True)
+            told = tensorrt_options(bundle, slots=slots, cache=cache)
+        return _core.OrtEngine(
+            str(bundle.model_file),
+            ort_library(),
+            slots=slots,
+            vocabulary=bundle.vocabulary,
+            max_positions=bundle.max_positions,
+            threads=threads,
+            cores=cores,
+            spinning=spinning,
+            name=bundle.name,
+            provider=provider,
+            provider_options=told,
+        )
+
+    engine, _ = best_engine(bundle.providers, make, name=bundle.name)
+    options = _core.DrafterOptions(context=context, lookup=_LOOKED_UP if lookup else 0)
+    return _core.Drafter(engine, options)
 
 
 def branch_slots(bundle: Bundle, cache_mb: int) -> int:
-    """How many tree nodes a cache of ``cache_mb`` MiB holds: a node's keys and values are float32."""
-    node_bytes = 2 * bundle.layers * bundle.kv_width * 4
+    """How many tree nodes a cache of ``cache_mb`` MiB holds, by the bytes of a node's keys and values."""
+    node_bytes = 2 * bundle.layers * bundle.kv_width * bundle.kv_bytes
     slots = (cache_mb << 20) // node_bytes
     if slots < _FEWEST_BRANCH_SLOTS:
         least = -(-_FEWEST_BRANCH_SLOTS * node_bytes // (1 << 20))

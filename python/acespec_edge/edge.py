@@ -17,7 +17,7 @@ from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
 from acespec_edge.cores import Threads, cores, keep_to, placement
-from acespec_edge.drafting import Drafter, load_drafter
+from acespec_edge.drafting import Drafter, DrafterName, checked_drafter, load_drafter, lookup_drafter
 from acespec_edge.endpoints import Endpoint
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
@@ -71,7 +71,7 @@ class EdgeRuntime:
         reconnect_for: float = 60.0,
         offline_after: float | None = None,
         on_link: Callable[[LinkEvent], None] | None = None,
-        drafter: Drafter | None = None,
+        drafter: DrafterName | Drafter = "model",
     ) -> None:
         """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does
         it then.
@@ -94,7 +94,9 @@ class EdgeRuntime:
         once. ``offline_after``: seconds without a connection after which the drafter goes on alone, in mode
         "auto" and without ``logprobs``, until there is one again; None: never, so that every token is the
         target's. ``on_link``: hears of connections that are lost and found again, on the request's thread,
-        and must not raise. ``drafter``: used instead of the bundle's own model.
+        and must not raise. ``drafter``: "model" is the bundle's, "lookup" needs none and proposes how the
+        text went on after the same tokens before, "both" puts both in one tree; or an object that is used
+        instead.
 
         Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
         misbehaves, EngineError when the model does not load.
@@ -124,7 +126,8 @@ class EdgeRuntime:
         self._cache_mb = cache_mb
         self._endurance = Endurance(reconnect_for, offline_after)
         self._tell = on_link or (lambda event: None)
-        self._context = min(context, self._bundle.max_positions)
+        self._drafts_by = checked_drafter(drafter) if isinstance(drafter, str) else "model"
+        self._context = context if self._drafts_by == "lookup" else min(context, self._bundle.max_positions)
         self._control = Controller(at_power(_policy(policy, draft_length), power), width=width)
         self.totals = Totals(self._control)
         """What this runtime has done, and what it expects; to be read from any thread."""
@@ -135,14 +138,13 @@ class EdgeRuntime:
         self._uplink = (
             None if connector is None else Uplink(self.totals.counted(connector), self._session, timeout)
         )
-        self._drafter = drafter
+        self._drafter = None if isinstance(drafter, str) else drafter
         self._turn = threading.Lock()
         self._admission = threading.Lock()
         """Guards ``_closed`` and ``_running``: what close() does not find in there does not start."""
         self._closed = False
         self._running: weakref.WeakSet[Generation] = weakref.WeakSet()
-        if mode != "edge":
-            self._require_cloud(mode)
+        self._require_sides(mode)
         if mode != "cloud":
             self._loaded_drafter()
         # Last, so that nothing that fails leaves a connection behind.
@@ -230,8 +232,7 @@ class EdgeRuntime:
 
     def _generation(self, prompt: Prompt, options: Options) -> Generation:
         request = make_request(self._bundle, prompt, self._mode, **options)
-        if request.mode != "edge":
-            self._require_cloud(request.mode)
+        self._require_sides(request.mode)
         generation = Generation(self._serve, request, self._bundle.vocabulary_table)
         with self._admission:
             if self._closed:
@@ -286,7 +287,8 @@ class EdgeRuntime:
                 return iter((Commit([], "context"),))
             return drafter_alone(rest, drafter)
 
-        choice = None if drafter is None or run.request.logprobs is not None else alone
+        writes = drafter is not None and self._drafts_by != "lookup"
+        choice = alone if writes and run.request.logprobs is None else None
         yield from Resumption(run, uplink, decode, choice, self._endurance, self._tell).commits()
 
     def _session(self) -> EdgeSession:
@@ -312,7 +314,9 @@ class EdgeRuntime:
         uplink.adopt(channel)
 
     def _loaded_drafter(self) -> Drafter:
-        if self._drafter is None:
+        if self._drafter is None and self._drafts_by == "lookup":
+            self._drafter = lookup_drafter(self._bundle.vocabulary, context=self._context)
+        elif self._drafter is None:
             self._drafter = load_drafter(
                 self._bundle,
                 context=self._context,
@@ -320,8 +324,15 @@ class EdgeRuntime:
                 threads=self._placement.threads,
                 cores=self._placement.cores,
                 spinning=self._power == "full",
+                lookup=self._drafts_by == "both",
             )
         return self._drafter
+
+    def _require_sides(self, mode: Mode) -> None:
+        if mode != "edge":
+            self._require_cloud(mode)
+        elif self._drafts_by == "lookup":
+            raise UsageError("mode edge needs a model, and drafter 'lookup' has none: use 'model' or 'both'")
 
     def _require_cloud(self, mode: Mode) -> Uplink:
         if self._uplink is None:

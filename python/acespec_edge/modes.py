@@ -62,7 +62,7 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
     """The drafter decodes by itself, by the same rules and noise. Raises UsageError when the prompt does not
     fit."""
     request = run.request
-    run.meter.reused(drafter.begin(request.prompt, request.rules, request.stop_ids, False))
+    run.meter.reused(drafter.begin(request.prompt, request.rules, request.stop_ids, False, False))
     mask = rule(drafter, request, run.vocabulary)
     remaining = request.max_tokens
     while drafter.room > 0:

@@ -195,7 +195,12 @@ class FakeDrafter:
         raise AssertionError("this drafter knows no grammar")
 
     def begin(
-        self, prompt: list[int], rules: _core.SamplingRules, stop_ids: Sequence[int], residual: bool
+        self,
+        prompt: list[int],
+        rules: _core.SamplingRules,
+        stop_ids: Sequence[int],
+        residual: bool,
+        lookup: bool = True,
     ) -> int:
         assert 0 < len(prompt) <= self._context and not residual
         self.committed, self.chain = list(prompt), []

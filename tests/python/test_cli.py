@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
                 # Beside a target that takes no time nothing is worth drafting.
                 if options.get("draft_length") is None:
                     options["draft_length"] = 8
-                super().__init__(opened, wire, drafter=FakeDrafter(TARGET), **options)
+                super().__init__(opened, wire, **(options | {"drafter": FakeDrafter(TARGET)}))
 
         monkeypatch.setattr("acespec_edge.edge.EdgeRuntime", FakeRuntime)
         monkeypatch.setattr(sys, "argv", ["acespec", *arguments])

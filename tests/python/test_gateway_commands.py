@@ -111,9 +111,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
                 super().__init__(
                     bundle,
                     (lambda: link) if address else None,
-                    drafter=FakeDrafter(scripted([], 0)),
                     draft_length=8,
-                    **options,
+                    **(options | {"drafter": FakeDrafter(scripted([], 0))}),
                 )
 
         monkeypatch.setattr("acespec_edge.edge.EdgeRuntime", FakeRuntime)
@@ -227,7 +226,7 @@ def choose(sequence):
 class Runtime(edge.EdgeRuntime):
     def __init__(self, folder, cloud, **options):
         options["draft_length"] = 8
-        super().__init__(bundle, lambda: FakeCloud(choose), drafter=FakeDrafter(choose), **options)
+        super().__init__(bundle, lambda: FakeCloud(choose), **(options | {"drafter": FakeDrafter(choose)}))
 
     def stream(self, prompt, **options):
         print("ASKED", json.dumps([message["content"] for message in prompt]), file=sys.stderr, flush=True)

@@ -41,8 +41,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, to
     return made
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("quant", "likeness"), [("cuda-fp16", 0.9999), ("tensorrt-int8", 0.98)])
+@pytest.mark.parametrize(
+    ("kind", "quant", "likeness"),
+    [*((kind, "cuda-fp16", 0.9999) for kind in KINDS), ("qwen2", "tensorrt-int8", 0.98)],
+)
 def test_logits_resemble_those_of_transformers(kind, quant, likeness, models, tmp_path) -> None:
     folder, model = models[kind]
     bundle = export_bundle(open_source(folder), tmp_path / "b", quant)

@@ -116,7 +116,8 @@ def command(
 ) -> Run:
     class FakeRuntime(EdgeRuntime):
         def __init__(self, folder: Path, address: str | None, **options: object) -> None:
-            super().__init__(bundle, lambda: FakeCloud(TARGET), drafter=FakeDrafter(DRAFTER), **options)  # type: ignore[arg-type]
+            options["drafter"] = FakeDrafter(DRAFTER)
+            super().__init__(bundle, lambda: FakeCloud(TARGET), **options)  # type: ignore[arg-type]
 
     def generate(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("acespec_edge.edge.EdgeRuntime", FakeRuntime)

@@ -1,9 +1,9 @@
 """What quantising a drafter costs: agreement with its float32 weights, and accepted tokens.
 
 Texts are what the target says greedily to our own prompts. A drafter reads them, and at every place says
-its likeliest token. While it agrees with a text, its own draft is that text, so the tokens of a chain that
-likeliest token. While it agrees with a text, its own draft is that text, so what the target would accept of a
-chain follows exactly, without generating any.
+its likeliest token. While it agrees with a text, its own draft is that text, so what the target would accept
+of a chain follows exactly, without generating any.
+"""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ def _greedy(model: Any, ids: list[int], count: int) -> list[int]:
     import torch
 
     with torch.inference_mode():
-        whole = model.generate(
-            torch.tensor([ids]), max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0
-        )
+        whole = model.generate(torch.tensor([ids]), max_new_tokens=count, do_sample=False, pad_token_id=0)
     return [int(token) for token in whole[0, len(ids) :]]
 
 

@@ -42,10 +42,21 @@ bool Drafter::expandable(NodeId node) const {
   return !cell.slot && !cell.sealed && cell.position.index() < limit_;
 }
 
+// Where the line of first children from `node` is to be expanded next.
+NodeId Drafter::open_end(NodeId node) const {
+  while (tree_[node].slot && tree_[node].first_child) {
+    node = *tree_[node].first_child;
+  }
+  return node;
+}
+
 void Drafter::choose(std::size_t width, bool extend) {
   chosen_.clear();
+  if (options_.candidates == 0) {
+    return;
+  }
   if (extend) {
-    const NodeId tip = tree_.chain_tip();
+    const NodeId tip = open_end(tree_.root());
     if (!expandable(tip)) {
       return;
     }
@@ -109,10 +120,9 @@ void Drafter::choose_opened(std::size_t width) {
 }
 
 void Drafter::open_line(NodeId node, std::size_t continuation) {
-  while (tree_[node].first_child) {
-    node = *tree_[node].first_child;
-    ++continuation;
-  }
+  const std::uint32_t start = tree_[node].depth;
+  node = open_end(node);
+  continuation += tree_[node].depth - start;
   const bool chosen = !chosen_.empty() && chosen_.front() == node;
   if (!chosen && expandable(node)) {
     openings_.push_back({node, continuation});

@@ -36,6 +36,9 @@ std::span<const float> Drafter::shaped(NodeId node, std::span<const float> logit
 // A drafted path after which the rules leave nothing is a dead end, not an error, until it is committed: the
 // target will not take it.
 void Drafter::grow_candidates(NodeId node, std::span<const float> logits) {
+  if (options_.candidates == 0) {
+    return;
+  }
   const std::span<const float> row = shaped(node, logits);
   try {
     if (residual_) {
@@ -47,7 +50,9 @@ void Drafter::grow_candidates(NodeId node, std::span<const float> logits) {
     if (node == tree_.root() || row.data() == logits.data()) {
       throw;
     }
-    tree_.seal(node);
+    if (!tree_[node].first_child) {
+      tree_.seal(node);
+    }
   }
 }
 
@@ -62,9 +67,13 @@ void Drafter::grow_likeliest(NodeId node, std::span<const float> row) {
   const auto priors = std::span(priors_).first(count);
   calibration.assess(std::span(scores_).first(count), confidences, priors);
   for (std::size_t rank = 0; rank < count; ++rank) {
-    const Guess guess{confidences[rank], priors[rank]};
+    Guess guess{confidences[rank], priors[rank], static_cast<std::uint8_t>(rank)};
     const float probability = calibration.probability(rank, guess.confidence, guess.prior);
-    if (!grow_child(node, candidates_[rank].token, std::log(std::max(probability, kLeast)), guess)) {
+    const float log_p = std::log(std::max(probability, kLeast));
+    if (const auto known = cache_.find(node, candidates_[rank].token)) {
+      guess.match = tree_[*known].guess.match;
+      tree_.revise(*known, log_p, guess);
+    } else if (!grow_child(node, candidates_[rank].token, log_p, guess)) {
       return;
     }
   }

@@ -23,17 +23,24 @@ Position position_of(std::size_t index) {
   return Position{static_cast<std::int32_t>(index)};
 }
 
-// Every expanded node, the root among them, has at most `candidates` children.
+constexpr std::size_t kLookedUp = 256;  // nodes of the tree that are only looked up, at most
+
+// Every expanded node, the root among them, has at most `candidates` children from its logits.
 std::size_t tree_capacity(const DrafterOptions& options) {
-  return 1 + options.candidates * (options.max_nodes + 1);
+  return 1 + options.candidates * (options.max_nodes + 1) + (options.lookup > 0 ? kLookedUp : 0);
 }
 
 const Engine& checked(const std::shared_ptr<Engine>& engine, const DrafterOptions& options) {
   if (!engine) {
     throw UsageError("Drafter: an engine is required");
   }
-  if (options.candidates < 1 || options.candidates > 64) {
-    throw UsageError("DrafterOptions.candidates is " + std::to_string(options.candidates) + "; use 1 to 64");
+  if (options.candidates > 64 || (options.candidates == 0 && options.lookup == 0)) {
+    throw UsageError("DrafterOptions.candidates is " + std::to_string(options.candidates) +
+                     "; use 1 to 64, or 0 with lookup");
+  }
+  if (options.lookup > kLookedUp) {
+    throw UsageError("DrafterOptions.lookup is " + std::to_string(options.lookup) + "; use 0 to " +
+                     std::to_string(kLookedUp));
   }
   if (options.max_nodes < 1 || options.max_nodes > 65536) {
     throw UsageError("DrafterOptions.max_nodes is " + std::to_string(options.max_nodes) + "; use 1 to 65536");
@@ -64,6 +71,9 @@ Drafter::Drafter(std::shared_ptr<Engine> engine, const DrafterOptions& options)
       sampler_(engine_->info().vocabulary),
       records_{TrackRecord(options.sharpness), TrackRecord(options.sharpness),
                TrackRecord(options.sharpness)} {
+  if (options_.lookup > 0) {
+    index_.emplace(limit_);
+  }
   const std::size_t rows = engine_->max_rows();
   committed_.reserve(limit_);
   context_slots_.reserve(limit_);
@@ -96,7 +106,7 @@ void Drafter::check_tokens(std::span<const TokenId> tokens) const {
 }
 
 std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules& rules,
-                           std::span<const TokenId> stop_ids, bool residual) {
+                           std::span<const TokenId> stop_ids, bool residual, bool lookup) {
   const Exclusive::Scope scope(busy_, "this drafter");
   if (prompt.empty()) {
     throw UsageError("the prompt is empty; at least one token is needed");
@@ -106,6 +116,9 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
                      " tokens, the drafter's context holds " + std::to_string(limit_));
   }
   check_tokens(prompt);
+  if (residual && options_.candidates == 0) {
+    throw UsageError("residual mode draws from a model's distribution, and this drafter has no model");
+  }
   LogitShaper shaper(sampler_.vocabulary(), rules, prompt, stop_ids);
 
   drop_tree();
@@ -125,6 +138,7 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
   shaper_ = std::move(shaper);
   mask_ = nullptr;
   residual_ = residual;
+  lookup_ = lookup && index_ && !residual;
   next_number_ = 1;
   if (residual_) {
     drawn_from_.resize(tree_.capacity());
@@ -132,6 +146,10 @@ std::size_t Drafter::begin(std::span<const TokenId> prompt, const SamplingRules&
   }
   stop_ids_.assign(stop_ids.begin(), stop_ids.end());
   tree_.reset(committed_.back(), position_of(committed_.size() - 1));
+  if (index_) {
+    index_->assign(committed_);
+  }
+  suggest(tree_.root());
   return shared;
 }
 
@@ -160,7 +178,8 @@ std::size_t Drafter::visible() const {
 
 std::span<const float> Drafter::forward(std::span<const std::uint32_t> rows, StepReport& report) {
   const auto start = Clock::now();
-  const auto logits = engine_->forward({tokens_, positions_, slots_, bias_.rows(), visible(), rows});
+  const auto wanted = rows.first(options_.candidates > 0 ? rows.size() : 0);
+  const auto logits = engine_->forward({tokens_, positions_, slots_, bias_.rows(), visible(), wanted});
   report.rows = tokens_.size();
   report.seconds = seconds_since(start);
   return logits;
@@ -175,7 +194,7 @@ StepReport Drafter::feed() {
   positions_.clear();
   slots_.clear();
   for (std::size_t index = first; index < first + count; ++index) {
-    // The context fits the ring by construction, and nothing else is alive while tokens are pending.
+    // The context fits the ring by construction, and nothing else has a slot while tokens are pending.
     context_slots_.push_back(*cache_.acquire_context());
     tokens_.push_back(committed_[index]);
     positions_.push_back(position_of(index));
@@ -197,11 +216,6 @@ StepReport Drafter::feed() {
 
 // After a fault nothing in the ring can be trusted: a NaN among the keys shows through every mask.
 void Drafter::abandon() {
-  for (const Row& row : batch_) {
-    if (!tree_[row.node].slot) {
-      cache_.release(row.slot);
-    }
-  }
   batch_.clear();
   drop_tree();
   for (const KvSlot slot : context_slots_) {

@@ -18,6 +18,7 @@
 #include "acespec/drafter/reports.h"
 #include "acespec/drafter/track_record.h"
 #include "acespec/engine/engine.h"
+#include "acespec/lookup/ngram_index.h"
 #include "acespec/sampling/residual.h"
 #include "acespec/sampling/sampler.h"
 #include "acespec/sampling/shaper.h"
@@ -40,7 +41,8 @@ using MaskSource = std::function<std::span<const std::uint32_t>(std::span<const 
 ///
 /// Invariants: the parent of a sent node is the root or sent before it; a sent node that is expanded is
 /// pinned; every committed token but the pending tail has one pinned slot; every expanded node below the
-/// root has one slot and one path link; an ancestor is used at least as recently as its descendants, so
+/// root has one slot, one path link and an expanded parent; looked-up nodes may hang from any, also while
+/// tokens are pending; an ancestor is used at least as recently as its descendants, so
 /// eviction takes leaves. apply_verdict() does one lookup a token and drops what no longer descends: its cost
 /// follows the tree, never the context, and it copies no keys or values. Memory is taken at construction;
 /// what a request's rules need, at begin(); in residual mode every expanded node has a distribution of its
@@ -56,10 +58,11 @@ class Drafter {
   /// Starts a request. Keys and values of the longest prefix shared with the last one are kept; returns its
   /// length. Nothing is drafted below a stop id. `residual`: the main chain is drawn from the drafter's own
   /// distribution, quantised, for a target that accepts with min(1, p/q); how many tokens are then sent must
-  /// not depend on what they are. Throws UsageError on an empty prompt, one longer than the context, a token
+  /// not depend on what they are. `lookup` false: nothing is looked up, so that the main chain is the model's
+  /// own text. Throws UsageError on an empty prompt, one longer than the context, a token
   /// outside the vocabulary, bad rules.
   std::size_t begin(std::span<const TokenId> prompt, const SamplingRules& rules,
-                    std::span<const TokenId> stop_ids = {}, bool residual = false);
+                    std::span<const TokenId> stop_ids = {}, bool residual = false, bool lookup = true);
 
   /// Holds the drafts of this request to a grammar; begin() ends it. `source` is asked in step(), for every
   /// node expanded, and what it throws ends that step as an engine's failure does.
@@ -103,7 +106,8 @@ class Drafter {
   /// UsageError when its verdict has not come.
   Taken take_chain(std::size_t length);
 
-  /// Leaves the next `count` numbers to nodes that the caller sends on its own, from elsewhere than this tree.
+  /// Leaves the next `count` numbers to nodes that the caller sends on its own, from elsewhere than this
+  /// tree.
   void skip_numbers(std::uint32_t count);
 
   /// Probability that the target takes each of the first `most` nodes of the main chain, given that it took
@@ -164,6 +168,9 @@ class Drafter {
   void grow_likeliest(NodeId node, std::span<const float> row);
   void grow_drawn(NodeId node, std::span<const float> row);
   bool grow_child(NodeId node, TokenId token, float log_p, const Guess& guess = {});
+  void suggest(NodeId node);
+  [[nodiscard]] bool room_to_suggest() const;
+  [[nodiscard]] NodeId open_end(NodeId node) const;
   void pick(std::size_t most);
   void give(NodeId node, Taken& taken);
   [[nodiscard]] NodeId last_sent() const;
@@ -199,8 +206,10 @@ class Drafter {
   std::vector<TokenId> stop_ids_;
   MaskSource mask_;
   bool residual_ = false;
+  bool lookup_ = false;
   std::vector<QuantisedDistribution> drawn_from_;  // by expanded node: its first child is a draw from it
 
+  std::optional<NgramIndex> index_;  // of the committed tokens, when any are looked up
   std::vector<TokenId> committed_;
   std::vector<KvSlot> context_slots_;  // of the first committed tokens, in order
   std::vector<NodeId> in_flight_;      // residual mode: the chain whose verdict is to come

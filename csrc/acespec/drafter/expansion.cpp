@@ -28,7 +28,8 @@ bool Drafter::make_room(NodeId node, bool insist) {
   return true;
 }
 
-// Takes slots for the chosen nodes. Parents are touched first, and slots stay pinned until the forward is
+// Takes slots for the chosen nodes and expands them, which the forward must then make true. Parents are
+// touched first, and slots stay pinned until the forward is
 // over, so that room is made among other branches first. When even that is not enough a chosen node can lose
 // its parent: it is then dropped from the tree, and from the batch.
 void Drafter::reserve(bool extend) {
@@ -38,6 +39,10 @@ void Drafter::reserve(bool extend) {
   }
   for (const NodeId node : chosen_) {
     if (!tree_[node].live) {
+      continue;
+    }
+    const NodeId parent = tree_[node].parent;
+    if (!tree_[parent].slot && std::ranges::find(batch_, parent, &Row::node) == batch_.end()) {
       continue;
     }
     if (!make_room(node, extend && node == chosen_.front())) {
@@ -56,6 +61,9 @@ void Drafter::reserve(bool extend) {
     }
     return gone;
   });
+  for (const Row& row : batch_) {
+    tree_.expand(row.node, row.slot);
+  }
 }
 
 StepReport Drafter::expand(std::size_t width, bool extend) {
@@ -85,7 +93,7 @@ StepReport Drafter::expand(std::size_t width, bool extend) {
   for (std::size_t row = 0; row < batch_.size(); ++row) {
     const auto [node, slot] = batch_[row];
     grow_candidates(node, logits.subspan(row * columns, columns));
-    tree_.expand(node, slot);
+    suggest(node);
     // A node that was sent stays pinned: its verdict must find it.
     if (tree_[node].number == 0) {
       cache_.unpin(slot);
@@ -98,7 +106,9 @@ StepReport Drafter::expand(std::size_t width, bool extend) {
 
 void Drafter::touch_ancestors(NodeId node) {
   for (NodeId at = tree_[node].parent; at != tree_.root(); at = tree_[at].parent) {
-    cache_.touch(*tree_[at].slot);
+    if (tree_[at].slot) {
+      cache_.touch(*tree_[at].slot);
+    }
   }
 }
 

@@ -64,7 +64,10 @@ std::vector<std::string> Drafter::check() const {
       continue;
     }
     const TokenTree::Node& parent = tree_[node.parent];
-    expect(parent.live && parent.slot.has_value(), name + " hangs from a node that is not expanded");
+    expect(parent.live, name + " hangs from a node that is gone");
+    expect(parent.slot || !node.slot, name + " is expanded, and what it hangs from is not");
+    expect(parent.slot || node.guess.match > 0,
+           name + " was not looked up and hangs from an unexpanded node");
     expect(node.position.value() == parent.position.value() + 1,
            name + " is not one position below its parent");
     expect(node.log_weight <= parent.log_weight, name + " is likelier than its parent");

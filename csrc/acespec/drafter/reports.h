@@ -13,13 +13,18 @@ namespace acespec {
 struct DrafterOptions {
   std::size_t context =
       2048;  ///< committed tokens the drafter can hold; the engine's other slots are for branches
-  std::size_t candidates = 4;   ///< children grown under an expanded node
+  /// Children grown under an expanded node from its logits; 0: the engine has no model, and what is drafted
+  /// is looked up.
+  std::size_t candidates = 4;
   std::size_t max_nodes = 256;  ///< expanded nodes held at a time, at most
   /// Temperature that turns the drafter's scores into the estimated probability that the target takes a
   /// candidate; below 1 because drafter and target agree more often than the drafter's own probabilities say.
   float sharpness = 0.7F;
   /// Log-probability, from the root, under which a branch is not worth a forward to Arm::kMeasured.
   float floor = -9.0F;
+  /// Tokens that are looked up below a node, at most: where the text has gone before after the same tokens.
+  /// 0: none. Residual mode looks nothing up, it draws from the model's own distribution.
+  std::size_t lookup = 0;
 };
 
 /// Which nodes a step may expand: the arms of the ablation in AceSpec (arXiv:2609.02514).

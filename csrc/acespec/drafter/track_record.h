@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "acespec/lookup/match_record.h"
 #include "acespec/policy/calibration.h"
 
 namespace acespec {
@@ -23,7 +24,8 @@ class TrackRecord {
   /// known, always inside (0, 1).
   [[nodiscard]] float acceptance() const { return std::clamp(acceptance_, 0.01F, 0.99F); }
 
-  Calibration calibration;
+  Calibration calibration;  ///< of what the model proposes
+  MatchRecord matches;      ///< of what is looked up
 
  private:
   static constexpr float kWindow = 128.0F;

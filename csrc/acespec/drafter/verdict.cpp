@@ -69,17 +69,20 @@ std::optional<TokenId> Drafter::resample(std::size_t depth, const SparseRow& row
 // Whether the target took a candidate is known wherever its text ran through the parent.
 void Drafter::learn(NodeId parent, TokenId committed) {
   TrackRecord& record = records_[kind()];
-  std::size_t rank = 0;
-  for (auto at = tree_[parent].first_child; at; at = tree_[*at].next_sibling) {
+  const auto first = tree_[parent].first_child;
+  for (auto at = first; at; at = tree_[*at].next_sibling) {
     const TokenTree::Node& candidate = tree_[*at];
+    const Guess& guess = candidate.guess;
     const bool taken = candidate.token == committed;
-    if (rank == 0) {
+    if (at == first) {
       record.observe_first(taken);
     }
-    if (!residual_) {
-      record.calibration.observe(rank, candidate.guess.confidence, candidate.guess.prior, taken);
+    if (guess.rank != Guess::kUnranked) {
+      record.calibration.observe(guess.rank, guess.confidence, guess.prior, taken);
     }
-    ++rank;
+    if (guess.match > 0) {
+      record.matches.observe(guess.match, taken);
+    }
   }
 }
 
@@ -117,24 +120,31 @@ Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
 
   Recovery recovery;
   NodeId at = tree_.root();
-  bool inside = pending() == 0;
+  bool inside = true;              // the text runs through the tree, and what it reached can be gone on from
+  bool expanded = pending() == 0;  // all of it that it ran through has keys and values
   for (const TokenId token : tokens) {
     committed_.push_back(token);
+    if (index_) {
+      index_->append(token);
+    }
     if (inside) {
       learn(at, token);
     }
     const auto child = inside ? cache_.find(at, token) : std::nullopt;
-    inside = child && tree_[*child].slot;
+    expanded = expanded && child && tree_[*child].slot;
+    inside = child && (expanded || !tree_[*child].sealed);
     if (inside) {
-      const KvSlot slot = *tree_[*child].slot;
       cache_.unlink(at, token);
+      at = *child;
+    }
+    if (expanded) {
+      const KvSlot slot = *tree_[at].slot;
       cache_.commit(slot);
       bias_.show(slot);
       context_slots_.push_back(slot);
-      at = *child;
     }
   }
-  recovery.hit = inside;
+  recovery.hit = expanded;
   if (inside) {
     tree_.reroot(at, [this](NodeId node) { forget(node); });
     recall_chain();
@@ -142,6 +152,7 @@ Recovery Drafter::apply_verdict(std::span<const TokenId> tokens) {
     drop_tree();
     tree_.reset(committed_.back(), Position{static_cast<std::int32_t>(committed_.size() - 1)});
   }
+  suggest(tree_.root());
   recovery.ready = tree_.chain_length();
   recovery.microseconds =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();

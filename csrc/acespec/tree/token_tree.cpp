@@ -64,6 +64,32 @@ std::optional<NodeId> TokenTree::grow(NodeId parent, TokenId token, float log_p,
   return node;
 }
 
+void TokenTree::revise(NodeId node, float log_p, const Guess& guess) {
+  Node& cell = cells_[node.index()];
+  cell.guess = guess;
+  const float gain = cells_[cell.parent.index()].log_weight + std::min(log_p, 0.0F) - cell.log_weight;
+  if (gain <= 0.0F) {
+    return;
+  }
+  // Depth first: down to first children, then on to a sibling, of the node or of the nearest ancestor below
+  // the revised one that has one.
+  for (NodeId at = node;;) {
+    Node& raised = cells_[at.index()];
+    raised.log_weight = std::min(raised.log_weight + gain, cells_[raised.parent.index()].log_weight);
+    if (raised.first_child) {
+      at = *raised.first_child;
+      continue;
+    }
+    while (at != node && !cells_[at.index()].next_sibling) {
+      at = cells_[at.index()].parent;
+    }
+    if (at == node) {
+      return;
+    }
+    at = *cells_[at.index()].next_sibling;
+  }
+}
+
 void TokenTree::drop(NodeId node, const std::function<void(NodeId)>& on_drop) {
   on_drop(node);
   cells_[node.index()].live = false;
@@ -137,11 +163,17 @@ NodeId TokenTree::chain_tip() const {
 
 std::size_t TokenTree::frontier(std::span<NodeId> out, float floor, Position limit) const {
   const float lightest = cells_[root_.index()].log_weight + floor;
-  // Ties go to the older cell, so that the choice does not depend on the order of `live_`.
+  // Ties go to the shallower, so that parents come first, then to the older cell, so that the choice does not
+  // depend on the order of `live_`.
   const auto heavier = [this](NodeId a, NodeId b) {
     const float wa = cells_[a.index()].log_weight;
     const float wb = cells_[b.index()].log_weight;
-    return wa != wb ? wa > wb : a < b;
+    if (wa != wb) {
+      return wa > wb;
+    }
+    const std::uint32_t da = cells_[a.index()].depth;
+    const std::uint32_t db = cells_[b.index()].depth;
+    return da != db ? da < db : a < b;
   };
   std::size_t count = 0;
   for (const NodeId node : live_) {

@@ -14,13 +14,17 @@ namespace acespec {
 
 /// What the drafter thought of a candidate when it grew it, before verdicts are taken into account.
 struct Guess {
-  float confidence = 0.0F;  ///< its probability among the candidates of its parent
-  float prior = 0.0F;       ///< the estimate made of that, as Calibration takes it
+  static constexpr std::uint8_t kUnranked = 255;
+
+  float confidence = 0.0F;        ///< its probability among the candidates of its parent
+  float prior = 0.0F;             ///< the estimate made of that, as Calibration takes it
+  std::uint8_t rank = kUnranked;  ///< among them; kUnranked: the model has not named it
+  std::uint8_t match = 0;         ///< tokens before it that agree with where it was looked up; 0: it was not
 };
 
 /// A tree of candidate tokens below the last committed token. A node is *expanded* once its keys and values
-/// sit in a KV slot; only expanded nodes have children, kept in the order in which they were grown (likeliest
-/// first).
+/// sit in a KV slot; its ancestors then are too. Children are kept in the order in which they were grown, a
+/// model's likeliest first; looked-up ones may hang from nodes that are not expanded.
 ///
 /// Nodes live in a pool taken at construction; ids are pool cells, reused after a drop. `log_weight` is the
 /// estimated log-probability that the target's text runs through the node, given that it runs through the
@@ -54,6 +58,9 @@ class TokenTree {
   std::optional<NodeId> grow(NodeId parent, TokenId token, float log_p, const Guess& guess = {});
   /// Marks a node as expanded, its keys and values being in `slot`. The root's slot belongs to the context.
   void expand(NodeId node, KvSlot slot) { cells_[node.index()].slot = slot; }
+  /// Another opinion of a node: its guess becomes `guess`, and its weight what `log_p` makes of it where that
+  /// is more, with all that descends from it.
+  void revise(NodeId node, float log_p, const Guess& guess);
   /// Nothing may follow a node, which has no children.
   void seal(NodeId node) { cells_[node.index()].sealed = true; }
   /// The node is sent under `number`, from 1; 0 takes that back.
@@ -76,7 +83,8 @@ class TokenTree {
   /// The last node of the main chain; the root itself when it has no child.
   [[nodiscard]] NodeId chain_tip() const;
 
-  /// Writes the unexpanded nodes, not sealed, of greatest weight, greatest first, at most `out.size()`; only
+  /// Writes the unexpanded nodes, not sealed, of greatest weight, greatest first and parents before their
+  /// children, at most `out.size()`; only
   /// nodes no lighter than `floor` (relative to the root, <= 0) and at positions below `limit`. Returns how
   /// many. O(size * log(out.size())).
   std::size_t frontier(std::span<NodeId> out, float floor, Position limit) const;

@@ -20,6 +20,7 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     Context,
+    DrafterKind,
     ModeName,
     OfflineAfter,
     PolicyName,
@@ -32,6 +33,7 @@ from acespec_edge.commands.options import (
 from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
+    from acespec_edge.drafting import DrafterName
     from acespec_edge.edge import EdgeRuntime
     from acespec_edge.policy import Power
     from acespec_edge.request import Mode
@@ -63,6 +65,7 @@ def chat(
     ] = None,
     context: Context = 2048,
     policy: PolicyName = "auto",
+    drafter: DrafterKind = "model",
     threads: Threads = 1,
     power: PowerName = "full",
     reconnect_for: ReconnectFor = 60.0,
@@ -86,6 +89,7 @@ def chat(
         client_key=client_key,
         mode=cast("Mode", mode),
         policy=policy,
+        drafter=cast("DrafterName", drafter),
         threads=threads,
         power=cast("Power", power),
         context=context,

@@ -18,6 +18,7 @@ from acespec_edge.commands.options import (
     ClientCert,
     ClientKey,
     CloudAddresses,
+    DrafterKind,
     ModeName,
     OfflineAfter,
     PolicyName,
@@ -30,6 +31,7 @@ from acespec_edge.commands.options import (
 from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
+    from acespec_edge.drafting import DrafterName
     from acespec_edge.edge import EdgeRuntime
     from acespec_edge.policy import Power
     from acespec_edge.prompt import Prompt
@@ -90,6 +92,7 @@ def generate(
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the text before it; may be repeated.")
     ] = None,
     policy: PolicyName = "auto",
+    drafter: DrafterKind = "model",
     draft_length: Annotated[
         int | None, typer.Option(help="Send chains of that length, instead of what auto finds best.")
     ] = None,
@@ -126,6 +129,7 @@ def generate(
         threads=threads,
         power=cast("Power", power),
         policy=policy,
+        drafter=cast("DrafterName", drafter),
         draft_length=draft_length,
         width=width,
         cache_mb=cache_mb,

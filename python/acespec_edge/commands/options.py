@@ -50,6 +50,13 @@ Threads = Annotated[
         help="Threads of the drafter; auto: the big cores.",
     ),
 ]
+DrafterKind = Annotated[
+    str,
+    typer.Option(
+        "--drafter",
+        help="model is the bundle's; lookup repeats what followed the same tokens, without a model; both.",
+    ),
+]
 PowerName = Annotated[
     str, typer.Option("--power", help="full, or save: draft ahead only what is worth its energy.")
 ]

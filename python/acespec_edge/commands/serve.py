@@ -17,6 +17,7 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     Context,
+    DrafterKind,
     OfflineAfter,
     PolicyName,
     PowerName,
@@ -31,6 +32,7 @@ from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 from acespec_edge.printable import printable
 
 if TYPE_CHECKING:
+    from acespec_edge.drafting import DrafterName
     from acespec_edge.policy import Power
     from acespec_edge.request import Mode
 
@@ -62,6 +64,7 @@ def serve(
     context: Context = 2048,
     cache_mb: CacheMb = 32,
     policy: PolicyName = "auto",
+    drafter: DrafterKind = "model",
     threads: Threads = 1,
     power: PowerName = "full",
     reconnect_for: ReconnectFor = 60.0,
@@ -103,6 +106,7 @@ def serve(
             client_key=client_key,
             mode=cast("Mode", mode),
             policy=policy,
+            drafter=cast("DrafterName", drafter),
             threads=threads,
             power=cast("Power", power),
             cache_mb=cache_mb,

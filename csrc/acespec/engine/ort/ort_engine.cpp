@@ -204,6 +204,9 @@ OrtEngine::OrtEngine(const OrtOptions& options) {
                        std::to_string(kMostCores));
     }
   }
+  if (!options.provider_options.empty() && options.provider != "tensorrt" && options.provider != "auto") {
+    throw UsageError("engine: provider_options are TensorRT's, and provider is \"" + options.provider + "\"");
+  }
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(options.model, unreadable)) {
     throw EngineError("model " + options.model + ": no such file");

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "acespec/engine/engine.h"
@@ -25,6 +26,8 @@ struct OrtOptions {
   std::string name;      ///< for messages; empty: the model's path
   std::string provider =
       "cpu";  ///< "cpu", "cuda", "tensorrt", or "auto" for the best that loads and keeps KV right
+  /// Of TensorRT, under ONNX Runtime's names for them ("trt_engine_cache_path"): other providers take none.
+  std::vector<std::pair<std::string, std::string>> provider_options{};
 };
 
 /// The graph contract: inputs input_ids int64[1,T], position_ids int64[1,T], kv_slots int64[T],

@@ -20,12 +20,22 @@ constexpr std::array<Provider, 3> kProviders{{{"tensorrt", "TensorrtExecutionPro
                                               {"cuda", "CUDAExecutionProvider"},
                                               {"cpu", "CPUExecutionProvider"}}};
 
-void append_tensorrt(Ort::SessionOptions& options) {
+void append_tensorrt(Ort::SessionOptions& options,
+                     const std::vector<std::pair<std::string, std::string>>& entries) {
   const OrtApi& api = Ort::GetApi();
   OrtTensorRTProviderOptionsV2* tensorrt = nullptr;
   Ort::ThrowOnError(api.CreateTensorRTProviderOptions(&tensorrt));
   const std::unique_ptr<OrtTensorRTProviderOptionsV2, decltype(api.ReleaseTensorRTProviderOptions)> owner(
       tensorrt, api.ReleaseTensorRTProviderOptions);
+  std::vector<const char*> keys;
+  std::vector<const char*> values;
+  for (const auto& [key, value] : entries) {
+    keys.push_back(key.c_str());
+    values.push_back(value.c_str());
+  }
+  if (!keys.empty()) {
+    Ort::ThrowOnError(api.UpdateTensorRTProviderOptions(tensorrt, keys.data(), values.data(), keys.size()));
+  }
   options.AppendExecutionProvider_TensorRT_V2(*tensorrt);
 }
 
@@ -85,7 +95,7 @@ Ort::Session open_session(Runtime& runtime, const OrtOptions& options, const std
   settings.AddConfigEntry("session.enable_dq_matmulnbits_fusion", "1");
   settings.AddConfigEntry("session.qdq_matmulnbits_accuracy_level", "4");
   if (provider == "tensorrt")
-    append_tensorrt(settings);
+    append_tensorrt(settings, options.provider_options);
   // TensorRT leaves what it cannot run to the next provider, which should be on the GPU as well.
   if (provider != "cpu")
     append_cuda(settings);
