@@ -24,7 +24,7 @@ class Committed:
     ``answered``: it answers a draft, or the Open, that no verdict has answered before; of the newest such,
     ``bytes_up`` are the bytes and ``round_trip`` the seconds there and back, without the cloud's ``queue``
     and ``verify`` (``None`` when it answers none). ``rough``: that was the Open. ``bytes_down``: of the
-    verdict.
+    verdict. ``reused``: prompt tokens that the cloud had not to read, told by the first verdict.
     """
 
     tokens: list[int]
@@ -41,6 +41,7 @@ class Committed:
     queue: float = 0.0
     nodes: int = 0
     answered: bool = False
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
