@@ -31,7 +31,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included.
+    """Verify a tree below ``tip`` and rule on it; ``base``: committed length, tip included; ``hint``: say how
+    the text may go on.
 
     Residual mode: ``weights`` of the tokens; ``resampled``: the tip, when the edge has drawn it; ``finish``:
     that token has ended the request, and there is nothing to verify.
@@ -46,6 +47,7 @@ class Verify:
     weights: list[int] = field(default_factory=list)
     resampled: int | None = None
     finish: Finish = Finish.none
+    hint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

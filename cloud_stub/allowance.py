@@ -47,11 +47,20 @@ class Allowance:
                 return place
         return self._longest
 
+    def pay(self, tokens: int) -> None:
+        """Takes that ``tokens`` tokens were committed."""
+        self._credit += self._per_token * tokens
+
+    def charge(self, nodes: int) -> None:
+        """Takes that ``nodes`` nodes were drafted."""
+        self._credit -= nodes
+
     def spent(self, nodes: int, accepted: int, committed: int) -> None:
         """Takes that a step verified ``nodes`` nodes, accepted the first ``accepted`` of them, and committed
         ``committed`` tokens.
         """
-        self._credit += self._per_token * committed - nodes
+        self.pay(committed)
+        self.charge(nodes)
         for place in range(self._longest):
             self._tried[place] *= _KEPT
             self._taken[place] *= _KEPT

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -20,6 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from acespec_edge import _core
+from acespec_edge.keyring import Key, Keyring
 from cloud_stub.counters import DESCRIPTIONS
 from cloud_stub.outbox import Outbox
 from cloud_stub.service import Service
@@ -28,10 +27,11 @@ _LINGER = 5.0
 """Seconds an edge gets to take the last messages of a session that has ended."""
 
 
-def build_app(service: Service, token: str | None = None) -> Starlette:
+def build_app(service: Service, keys: Keyring | None = None) -> Starlette:
     """The application around ``service``, which it closes when it shuts down.
 
-    ``token``: what the Authorization header must bear for /v1/spec and /metrics; None lets everybody in.
+    ``keys``: one of which the Authorization header must bear for /v1/spec and /metrics; None lets everybody
+    in.
     """
 
     @contextlib.asynccontextmanager
@@ -40,28 +40,30 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
         await asyncio.to_thread(service.close)
 
     async def spec(websocket: WebSocket) -> None:
-        if not _authorised(websocket, token):
+        key = _key_of(websocket, keys)
+        if key is None and keys is not None:
             await websocket.send_denial_response(_refusal())
             return
         await websocket.accept()
-        await _serve(service, websocket, _identity(token))
+        await _serve(service, websocket, key)
 
     async def healthz(request: Request) -> Response:
-        return JSONResponse({
-            "status": "ok",
+        state = {
+            "status": "draining" if service.draining else "ok",
             "model": service.target.name,
             "vocabulary": service.target.vocabulary,
             "fingerprint": service.target.fingerprint.hex()[:8],
             "max_context": service.target.max_context,
             "protocol": _core.PROTOCOL_VERSION,
             "sessions": service.sessions,
-        })  # fmt: skip
+        }
+        return JSONResponse(state, status_code=503 if service.draining else 200)
 
     registry = CollectorRegistry()
     registry.register(_ServiceCollector(service))
 
     async def metrics(request: Request) -> Response:
-        if not _authorised(request, token):
+        if keys is not None and _key_of(request, keys) is None:
             return _refusal()
         return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -69,10 +71,10 @@ def build_app(service: Service, token: str | None = None) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _serve(service: Service, websocket: WebSocket, identity: str) -> None:
+async def _serve(service: Service, websocket: WebSocket, key: Key | None) -> None:
     """One connection from its upgrade to its end. Frees everything however it ends."""
     outbox = Outbox(websocket)
-    connection = service.connect(outbox.put, outbox.end, identity)
+    connection = service.connect(outbox.put, outbox.end, key)
     reader = asyncio.create_task(websocket.receive())
     try:
         while not (connection.closed or outbox.task.done()):
@@ -98,16 +100,8 @@ async def _serve(service: Service, websocket: WebSocket, identity: str) -> None:
         await asyncio.wait({reader, outbox.task})
 
 
-def _authorised(connection: HTTPConnection, token: str | None) -> bool:
-    if token is None:
-        return True
-    scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
-
-
-def _identity(token: str | None) -> str:
-    """Of whoever has shown ``token``: another for every token."""
-    return "" if token is None else hashlib.sha256(token.encode()).hexdigest()
+def _key_of(connection: HTTPConnection, keys: Keyring | None) -> Key | None:
+    return None if keys is None else keys.find(connection.headers.get("authorization", ""))
 
 
 def _refusal() -> Response:
@@ -132,3 +126,5 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily("acespec_cloud_waiting_jobs", "Jobs that wait for the model", waiting)
         for name, value in self._service.counters.read().items():
             yield CounterMetricFamily(f"acespec_cloud_{name}", DESCRIPTIONS[name], value)
+        yield from self._service.counters.queue.collect()
+        yield from self._service.counters.verify.collect()

@@ -9,9 +9,14 @@ from typing import Annotated
 import typer
 
 from acespec_edge.commands.bar import download_bar
+from acespec_edge.commands.configured import config_commands, config_file
 from acespec_edge.commands.program import Program
+from acespec_edge.commands.serving import DrainSeconds, LogForm, LogFrom
 from acespec_edge.errors import UsageError
+from acespec_edge.keyring import Keyring
+from acespec_edge.logs import LogFormat, LogLevel, configure_logs
 from acespec_edge.transport import read_token
+from cloud_stub.clients import LIMITS
 from cloud_stub.scheduler import Pacing
 
 _LONGEST_PACING_MS = 60_000.0
@@ -32,10 +37,15 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8443,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token that edges must show.")
+        Path | None,
+        typer.Option(help="Bearer tokens of edges, one a line: TOKEN [name=NAME] [LIMIT=NUMBER]..."),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of an authority: edges must show a certificate of it (mutual TLS)."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the model.")] = None,
     emulate_verify_ms: Annotated[
         str,
@@ -53,6 +63,12 @@ def serve(
         int | None, typer.Option(help="Prompt and output tokens of one request [default: the model's]")
     ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 64,
+    idle_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds after which a silent session ends.")
+    ] = 600.0,
+    session_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds after which any session ends; the edge connects again.")
+    ] = 86_400.0,
     kv_tokens: Annotated[
         int | None,
         typer.Option(
@@ -68,8 +84,13 @@ def serve(
             help="Keep what a request has read for the next that begins alike; 0 keeps nothing.",
         ),
     ] = 300.0,
+    drain_seconds: DrainSeconds = 20.0,
+    log_format: LogForm = LogFormat.text,
+    log_level: LogFrom = LogLevel.warning,
+    config: Annotated[Path | None, config_file("cloud", lambda: serve)] = None,
 ) -> None:
     """Serve a target model until interrupted. The token may also come from ACESPEC_TOKEN."""
+    configure_logs(log_format, log_level)
     try:
         from cloud_stub.continuation import SelfDrafting
         from cloud_stub.server import CloudServer, Listener
@@ -78,9 +99,9 @@ def serve(
         raise UsageError(f"{error.name} is not installed: pip install 'acespec-edge[cloud]'") from error
 
     pacing = parse_pacing(emulate_verify_ms)
-    token = read_token(token_file)
     # Before the model is loaded, so that what is wrong is said at once.
-    listener = Listener(host, port, token, tls_cert, tls_key)
+    keys = read_keys(token_file)
+    listener = Listener(host, port, keys, tls_cert, tls_key, tls_client_ca)
     with listener.bind() as listening:
         from cloud_stub.verifiers.loading import load_verifier
 
@@ -95,7 +116,12 @@ def serve(
 
             drafting = SelfDrafting(HeadRuntime.load(dlite, verifier), dlite_nodes)
         options = ServiceOptions(
-            pacing=pacing, max_sessions=max_sessions, kv_tokens=kv_tokens, keep_kv=keep_kv
+            pacing=pacing,
+            max_sessions=max_sessions,
+            kv_tokens=kv_tokens,
+            keep_kv=keep_kv,
+            idle_timeout=idle_timeout,
+            session_timeout=session_timeout,
         )
         service = Service(verifier, options, drafting)
         target = service.target
@@ -111,12 +137,38 @@ def serve(
             _say(
                 "pacing", f"a forward takes at least {pacing.base_ms:g} ms + {pacing.per_node_ms:g} ms a node"
             )
-        _say("access", "this machine only, no token" if token is None else "with the bearer token")
+        _say("access", _access(keys, mutual=tls_client_ca is not None))
         server = CloudServer(
-            service, listener, on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it")
+            service,
+            listener,
+            on_ready=lambda address: _say("ready", f"{address}, Ctrl-C ends it"),
+            drain_seconds=drain_seconds,
         )
         server.run([listening])
         _say("stopped", f"{service.counters.read()['committed_tokens']:,.0f} tokens served")
+
+
+_program.app.add_typer(
+    config_commands("cloud", serve), name="config", short_help="Check and show a configuration."
+)
+
+
+def read_keys(token_file: Path | None) -> Keyring | None:
+    """The tokens of a file, else the one of the environment, if any. Raises UsageError."""
+    if token_file is not None:
+        return Keyring.read(token_file, "token_file", LIMITS)
+    token = read_token(None)
+    return None if token is None else Keyring.of(token)
+
+
+def _access(keys: Keyring | None, *, mutual: bool) -> str:
+    count = 0 if keys is None else len(keys)
+    who = (
+        ("this machine only, no token", "with the bearer token")[count]
+        if count < 2
+        else (f"with one of {count} bearer tokens")
+    )
+    return f"{who} and a client certificate" if mutual else who
 
 
 def parse_pacing(text: str) -> Pacing:

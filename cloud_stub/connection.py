@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -28,12 +29,14 @@ from cloud_stub.work import Work, compiled
 
 logger = logging.getLogger(__name__)
 
+SHUTTING_DOWN = "the cloud is shutting down"
+
 
 class Host(Protocol):
     """What the connections of a service share. ``compiler``: runs what takes a while and needs no model.
     ``self_drafting``: how the cloud goes on by itself, if not by plain decoding. ``prefill_chunk``: prompt
     tokens per turn at the model; ``retry_after``: seconds after which an edge that found no room may come
-    back.
+    back; ``draining``: no request may begin.
     """
 
     target: Target
@@ -46,6 +49,7 @@ class Host(Protocol):
     self_drafting: SelfDrafting | None
     prefill_chunk: int
     retry_after: float
+    draining: bool
 
 
 class _Running:
@@ -81,6 +85,7 @@ class Connection:
         self._lock = threading.Lock()
         self._running: dict[int, _Running] = {}
         self._dropped = 0
+        self._name = secrets.token_hex(4)
 
     @property
     def closed(self) -> bool:
@@ -114,10 +119,11 @@ class Connection:
         with self._lock:
             self._carry_out(self._session.expire(time.monotonic()))
 
-    def close(self, reason: str) -> None:
-        """Ends the session from this side."""
+    def close(self, reason: str, *, running: bool = True) -> None:
+        """Ends the session from this side; ``running`` False: unless a request runs."""
         with self._lock:
-            self._carry_out(self._session.close(reason))
+            if running or not self._running:
+                self._carry_out(self._session.close(reason))
 
     def turn_away(self, reason: str) -> None:
         """Answers a connection that was not admitted."""
@@ -131,6 +137,7 @@ class Connection:
 
     def lost(self) -> None:
         """The socket is gone. Frees everything; idempotent."""
+        self._note("session ended")
         with self._lock:
             self._carry_out(self._session.lost())
         self._forget(self)
@@ -146,6 +153,7 @@ class Connection:
                     running = self._running[action.ticket]
                     running.job = self._host.scheduler.submit(self._rule(running, action))
                 case Release(ticket, text):
+                    self._note("request ended", request=ticket)
                     self._release(self._running.pop(ticket), text)
                 case HangUp(reason):
                     self._hang_up(reason)
@@ -155,6 +163,9 @@ class Connection:
 
     def _start(self, start: Start) -> None:
         kv, tokens = self._host.kv, start.terms.end
+        if self._host.draining:
+            self._carry_out(self._session.decline(start.ticket, SHUTTING_DOWN, self._retry_after_ms))
+            return
         holding = self.contexts.admit(start.prompt, tokens)
         if holding is None:
             reason = (
@@ -165,6 +176,7 @@ class Connection:
             return
         running = self._running[start.ticket] = _Running(start.terms, holding)
         self._host.counters.add(requests=1)
+        self._note("request", request=start.ticket, prompt_tokens=len(start.prompt), most_tokens=tokens)
         if start.terms.grammar_kind == _core.Grammar.none:
             running.job = self._host.scheduler.submit(self._prefill(running, start, None))
             return
@@ -199,7 +211,12 @@ class Connection:
     def _transmit(self, message: _core.Message) -> None:
         data = _core.encode(message, self._limits)
         self._host.counters.add(sent_bytes=len(data), faults=isinstance(message, _core.Fault))
+        if isinstance(message, _core.Fault):
+            self._note("fault", request=message.request, code=message.code.name, reason=message.message)
         self._send(data)
+
+    def _note(self, what: str, **facts: object) -> None:
+        logger.info(what, extra={"session": self._name, **facts})
 
     # Units of work, run by the scheduler's thread.
 
@@ -266,9 +283,10 @@ class Connection:
             accepted_nodes=len(ruling.path),
             own_nodes=ruling.own_nodes,
             accepted_own_nodes=len(ruling.own),
-            queue_seconds=queued,
-            verify_seconds=forward,
+            hinted_nodes=len(ruling.hint),
         )
+        self._host.counters.queue.observe(queued)
+        self._host.counters.verify.observe(forward)
         with self._lock:
             self._carry_out(self._session.ruled(asked.ticket, ruling, _us(queued), _us(forward), now))
 

@@ -1,4 +1,5 @@
-"""How the cloud goes on by itself: a plain step that verifies what it has drafted for itself."""
+"""How the cloud goes on by itself: a plain step that verifies what it has drafted for itself; or a hint, of
+what it would draft."""
 
 from __future__ import annotations
 
@@ -43,6 +44,15 @@ class Continuation:
             return []
         least = self._allowance.least
         return self._proposer.propose(handle, tip, position, self._rules, count, least)[:count]
+
+    def hint(self, handle: Handle, tip: int, position: int, room: int, committed: int) -> list[int]:
+        """As draft(), for the edge to send back: the nodes come out of the same allowance, into which the
+        ``committed`` tokens of the verification before are paid.
+        """
+        self._allowance.pay(committed)
+        tokens = self.draft(handle, tip, position, room)
+        self._allowance.charge(len(tokens))
+        return tokens
 
     def judged(self, drafted: Sequence[int], accepted: int) -> None:
         """Takes that a step, which verified ``drafted``, accepted the first ``accepted`` of it, and committed

@@ -1,14 +1,30 @@
-"""What the service counts."""
+"""What the service counts and times."""
 
 from __future__ import annotations
 
 import threading
 
+from prometheus_client import Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.5, 5.0, 10.0)
+
 
 class Counters:
-    """Monotonic sums since the start. Thread-safe."""
+    """Monotonic sums and distributions since the start. Thread-safe."""
 
     def __init__(self) -> None:
+        self.queue = Histogram(
+            "acespec_cloud_queue_seconds",
+            "Time from the arrival of work to its forward",
+            buckets=_SECONDS,
+            registry=None,
+        )
+        self.verify = Histogram(
+            "acespec_cloud_verify_seconds",
+            "Time of a request's forwards for one ruling, padding included",
+            buckets=_SECONDS,
+            registry=None,
+        )
         self._lock = threading.Lock()
         self._values: dict[str, float] = dict.fromkeys(DESCRIPTIONS, 0)
 
@@ -35,11 +51,10 @@ DESCRIPTIONS = {
     "accepted_nodes": "Drafted nodes accepted",
     "own_nodes": "Nodes verified that the cloud had drafted itself",
     "accepted_own_nodes": "Nodes accepted that the cloud had drafted itself",
+    "hinted_nodes": "Nodes that the cloud had drafted and sent to an edge as a hint",
     "dropped_drafts": "Drafts that no longer fitted",
     "faults": "Faults sent",
     "received_bytes": "Bytes received from edges",
     "sent_bytes": "Bytes sent to edges",
-    "queue_seconds": "Time from the arrival of work to its forward",
-    "verify_seconds": "Time of forwards, padding included",
 }
 """Name and meaning of every counter."""

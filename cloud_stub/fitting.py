@@ -18,6 +18,8 @@ def check_mode(draft: _core.Draft, mode: _core.Mode) -> None:
             raise UsageError(
                 f"Draft.q has {weights} entries for {tokens} tokens: residual mode needs one each"
             )
+        if draft.wants_hint:
+            raise UsageError("Draft.wants_hint: residual mode verifies what the edge has drawn, not guesses")
     elif weights or draft.resampled >= 0 or draft.more_tail:
         raise UsageError("Draft.q, resampled and more_tail: the request is not in residual mode")
 

@@ -67,6 +67,7 @@ class Ruling:
     A token that ends the request is never part of the path. ``logprobs``: one for each token committed, when
     the terms ask for them. ``own``: accepted before ``token``, of the ``own_nodes`` that the cloud had
     drafted itself; then the path is empty. ``reused``: of the first ruling, prompt tokens whose KV was there.
+    ``hint``: what the cloud thinks that follows.
     """
 
     path: list[int]
@@ -77,6 +78,7 @@ class Ruling:
     own: list[int] = field(default_factory=list)
     own_nodes: int = 0
     reused: int = 0
+    hint: list[int] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:

@@ -22,9 +22,9 @@ class Attempt:
     """What is being verified: all nodes below the last committed token, none for a plain step. ``round``:
     of the newest draft received when it began, not wrapped.
 
-    ``nodes``: their numbers on the wire; ``parents``: indices. Residual mode: ``weights`` of the tokens, the
-    token ``resampled``, whether only ``more_tail`` is asked for, and ``finish``: when ``resampled`` has ended
-    the request already.
+    ``nodes``: their numbers on the wire; ``parents``: indices; ``hint``: the newest draft wants one. Residual
+    mode: ``weights`` of the tokens, the token ``resampled``, whether only ``more_tail`` is asked for, and
+    ``finish``: when ``resampled`` has ended the request already.
     """
 
     round: int
@@ -35,3 +35,4 @@ class Attempt:
     resampled: int | None = None
     more_tail: bool = False
     finish: Finish = Finish.none
+    hint: bool = False

@@ -49,6 +49,7 @@ class Request:
     _weights: dict[int, int] = field(default_factory=dict)
     _resampled: int | None = None
     _more_tail: bool = False
+    _wants_hint: bool = False
 
     def __post_init__(self) -> None:
         self._mirror = Mirror(len(self.committed))
@@ -70,6 +71,7 @@ class Request:
         held, at_work = len(self._mirror), self.attempt is not None
         fitting = fits(draft, length, rejected=self.rejected, at_work=at_work, held=held)
         self.newest, self.free_run, self._arrived = round, draft.free_run, now
+        self._wants_hint = draft.wants_hint
         if not fitting:
             self.dropped += 1
             return
@@ -141,7 +143,15 @@ class Request:
                 return Attempt(self.newest, resampled=resampled, finish=finish)
         tree = self._mirror.tree(deepest=self.terms.end - length - 1)
         weights = [self._weights[node] for node in tree.nodes] if self._weights else []
-        return Attempt(self.newest, tree.nodes, tree.tokens, tree.parents, weights, resampled)
+        return Attempt(
+            self.newest,
+            tree.nodes,
+            tree.tokens,
+            tree.parents,
+            weights,
+            resampled,
+            hint=self._wants_hint,
+        )
 
     def _settle(self) -> None:
         """Drafts that are neither part of the work that begins nor asked for it have been dropped."""

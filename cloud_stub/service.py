@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
+from acespec_edge.keyring import Key
 from cloud_stub.budget import KvBudget
-from cloud_stub.connection import Connection
+from cloud_stub.clients import Client
+from cloud_stub.connection import SHUTTING_DOWN, Connection
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.counters import Counters
 from cloud_stub.prefix_store import Owner, PrefixStore
@@ -22,7 +24,6 @@ from cloud_stub.session_contexts import SessionContexts
 from cloud_stub.target import Target, target_of
 from cloud_stub.verifiers.base import Verifier
 
-_SHUTTING_DOWN = "the cloud is shutting down"
 _DISPLACED = "the edge has come back on another connection"
 
 
@@ -41,6 +42,7 @@ class ServiceOptions:
     prefill_chunk: int = 256
     handshake_timeout: float = 10.0
     idle_timeout: float = 600.0
+    session_timeout: float = 86_400.0
     retry_after: float = 5.0
 
 
@@ -61,6 +63,7 @@ class Service:
             max_nodes=self.options.max_nodes,
             handshake_timeout=self.options.handshake_timeout,
             idle_timeout=self.options.idle_timeout,
+            session_timeout=self.options.session_timeout,
             keep_kv=self.options.keep_kv,
         )
         self.kv = KvBudget(self._kv_capacity())
@@ -73,9 +76,13 @@ class Service:
         self.store = PrefixStore(self.kv, self.options.keep_kv, lambda units: self.scheduler.submit(units))
         self.scheduler = Scheduler(self.options.pacing, self.store.expire)
         self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, Client] = {}
+        self._clients: dict[bytes, Client] = {}
+        self._anybody = Client({}, self.options.max_nodes, 0.0)
         self._lock = threading.Lock()
         self._closed = False
+        self.draining = False
+        """No request begins any more."""
 
     @property
     def sessions(self) -> int:
@@ -83,45 +90,74 @@ class Service:
         return len(self._connections)
 
     def connect(
-        self, send: Callable[[bytes], None], hang_up: Callable[[str], None], identity: str = ""
+        self, send: Callable[[bytes], None], hang_up: Callable[[str], None], key: Key | None = None
     ) -> Connection:
-        """Takes in a new connection. ``identity``: who the edge has proved to be; what is kept of its
-        requests is of use to it alone.
+        """Takes in a new connection, of the bearer of ``key``; what is kept of its requests is of use to
+        that bearer alone.
 
         ``send`` and ``hang_up`` are called from any thread, must not block, and must not call back. One
-        session too many is told to come back later and hung up on.
+        session too many, of all or of the key's, is told to come back later and hung up on.
         """
-        key = secrets.token_bytes(16)
-        contexts = SessionContexts(self.store, Owner(identity, key), self._displace)
-        session = Session(self.target, key, time.monotonic(), contexts)
+        now = time.monotonic()
+        with self._lock:
+            client = self._client(key, now)
+        target = replace(self.target, max_context=client.context(self.target.max_context))
+        name = secrets.token_bytes(16)
+        contexts = SessionContexts(
+            self.store, Owner("" if key is None else key.digest.hex(), name), self._displace
+        )
+        session = Session(target, name, now, contexts, client.spend)
         connection = Connection(self, session, contexts, send, hang_up, self._forget)
         with self._lock:
-            refusal = self._refusal()
+            refusal = self._refusal() or client.enter()
             if refusal is None:
-                self._connections.add(connection)
+                self._connections[connection] = client
                 self.counters.add(sessions=1)
         if refusal is not None:
             self.counters.add(refused_sessions=1)
             connection.turn_away(refusal)
         return connection
 
-    def close(self) -> None:
-        """Says goodbye to every edge and stops the worker. Idempotent."""
+    def drain(self) -> bool:
+        """Admits no session and begins no request any more, and says goodbye to edges that run none; whether
+        no edge is left. To be called until it is so."""
+        with self._lock:
+            self.draining = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close(SHUTTING_DOWN, running=False)
+        return not connections
+
+    def dismiss(self) -> None:
+        """Says goodbye to every edge, and admits none any more. Idempotent."""
         with self._lock:
             self._closed = True
             connections = list(self._connections)
         for connection in connections:
-            connection.close(_SHUTTING_DOWN)
+            connection.close(SHUTTING_DOWN)
+
+    def close(self) -> None:
+        """Says goodbye to every edge and stops the worker. Idempotent."""
+        self.dismiss()
         self.compiler.shutdown(wait=True, cancel_futures=True)
         self.scheduler.close()
 
     def _refusal(self) -> str | None:
         """Why no connection is taken in now, if so."""
-        if self._closed:
-            return _SHUTTING_DOWN
+        if self._closed or self.draining:
+            return SHUTTING_DOWN
         if len(self._connections) >= self.options.max_sessions:
             return f"{self.options.max_sessions} sessions are open, which is this cloud's limit"
         return None
+
+    def _client(self, key: Key | None, now: float) -> Client:
+        """The bearer's. Sessions that were opened under other limits of the key keep those."""
+        if key is None:
+            return self._anybody
+        client = self._clients.get(key.digest)
+        if client is None or client.limits != key.limits:
+            client = self._clients[key.digest] = Client(key.limits, self.options.max_nodes, now)
+        return client
 
     def _kv_capacity(self) -> int:
         context, given = self.target.max_context, self.options.kv_tokens
@@ -146,4 +182,6 @@ class Service:
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:
-            self._connections.discard(connection)
+            client = self._connections.pop(connection, None)
+        if client is not None:
+            client.leave()

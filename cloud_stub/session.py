@@ -8,6 +8,7 @@ work at a time. The committed tokens held here are the truth for both sides.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -49,22 +50,31 @@ class Session:
     """
 
     def __init__(
-        self, target: Target, session_key: bytes, now: float, contexts: Contexts | None = None
+        self,
+        target: Target,
+        session_key: bytes,
+        now: float,
+        contexts: Contexts | None = None,
+        spend: Callable[[int, float], float] = lambda nodes, now: 0.0,
     ) -> None:
-        """``contexts``: None where none are kept."""
+        """``contexts``: None where none are kept. ``spend``: takes nodes to verify and the time; seconds
+        until they may come, if not now.
+        """
         self.phase = Phase.GREETING
         self.dropped_drafts = 0
         self._target = target
         self._key = session_key
         self._contexts = contexts
         self._deadline = now + target.handshake_timeout
+        self._end = now + target.session_timeout
+        self._spend = spend
         self._request: Request | None = None
         self._tickets = 0
 
     @property
     def deadline(self) -> float:
         """When ``expire`` is due unless something happens before."""
-        return self._deadline
+        return min(self._deadline, self._end)
 
     def receive(self, message: Message, now: float) -> list[Action]:
         """Takes a decoded message."""
@@ -105,6 +115,7 @@ class Session:
             logprobs=ruling.logprobs,
             sparse=None if ruling.rejection is None else ruling.rejection.sparse,
             reused=ruling.reused,
+            hint=ruling.hint,
         )
         if ruling.finish != _Finish.none:
             return [Send(verdict), *self._end_request(kept=True)]
@@ -123,17 +134,16 @@ class Session:
         if request is None or request.ticket != ticket:
             return []
         self._request = None
-        fault = _core.Fault(
-            request=request.number, code=_FaultCode.busy, message=reason, retry_after_ms=retry_after_ms
-        )
-        return [Send(fault)]
+        return [self._busy(request.number, reason, retry_after_ms)]
 
     def expire(self, now: float) -> list[Action]:
-        """Ends a session that has been silent past its deadline; one whose work is queued or runs is waiting
-        for this side.
+        """Ends a session that has been silent past its deadline, or has lasted too long. One whose work is
+        queued or runs is not silent: it is waiting for this side.
         """
-        if now < self._deadline:
+        if now < self.deadline:
             return []
+        if now >= self._end:
+            return self.close(f"open for {self._target.session_timeout:g} s: connect again")
         if self._request is not None and self._request.attempt is not None:
             self._touch(now)
             return []
@@ -207,6 +217,10 @@ class Session:
         round = round_after(request.newest, draft.round)
         if round is None:
             return []
+        # A draft of 0 nodes asks for a plain step, or gives leave to one.
+        if (wait := self._spend(max(1, len(draft.tokens)), now)) > 0:
+            reason = f"more nodes in a second than this token may have verified: come back in {wait:.1f} s"
+            return [self._busy(request.number, reason, math.ceil(1000 * wait)), *self._end_request(kept=True)]
         try:
             self._target.check_tokens("Draft.tokens", draft.tokens)
             if draft.resampled >= 0:
@@ -260,6 +274,7 @@ class Session:
             weights=attempt.weights,
             resampled=attempt.resampled,
             finish=attempt.finish,
+            hint=attempt.hint,
         )
 
     # Ends.
@@ -278,6 +293,11 @@ class Session:
 
     def _fault(self, number: int, code: _core.FaultCode, reason: str) -> Send:
         return Send(_core.Fault(request=number, code=code, message=reason[: self._target.max_text]))
+
+    def _busy(self, number: int, reason: str, retry_after_ms: int) -> Send:
+        return Send(
+            _core.Fault(request=number, code=_FaultCode.busy, message=reason, retry_after_ms=retry_after_ms)
+        )
 
     def _touch(self, now: float) -> None:
         if self.phase is Phase.READY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
@@ -11,14 +12,15 @@ import numpy as np
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
 from acespec_edge.simulate.clock import World
-from acespec_edge.simulate.profiles import CloudProfile
+from acespec_edge.simulate.profiles import CloudProfile, HeadProfile
 from acespec_edge.simulate.runner import FINGERPRINT, MAX_NODES
 from acespec_edge.simulate.trace import Record, Trace
 from cloud_stub.actions import Action, HangUp, MoreTail, Release, Send, Start, Verify
-from cloud_stub.judge import Ruling
+from cloud_stub.continuation import Continuation, SelfDrafting
+from cloud_stub.judge import Ruling, Terms
 from cloud_stub.session import Session
 from cloud_stub.target import Target
-from cloud_stub.verifiers.base import Rows
+from cloud_stub.verifiers.base import Handle, Rows
 from cloud_stub.work import Work
 
 _PREFILL_CHUNK: Final = 256
@@ -65,6 +67,31 @@ class ReplayHandle:
         rows = [self._strip[self._vocabulary - token :][: self._vocabulary] for token in chosen]
         # A list of rows, which is all that judges ask of a matrix.
         return cast(Rows, rows)
+
+
+class ReplayProposer:
+    """See ``Proposer``: a head that knows the record's text, and errs by a profile. Whether it does at a
+    place follows from the record's seed and the place.
+    """
+
+    def __init__(self, record: Record, profile: HeadProfile, vocabulary: int) -> None:
+        self.longest = profile.block
+        self.blocks = 0
+        self._record = record
+        self._profile = profile
+        self._vocabulary = vocabulary
+
+    def propose(
+        self, handle: Handle, tip: int, position: int, rules: _core.SamplingRules, count: int, least: float
+    ) -> list[int]:
+        """See ``Proposer.propose``."""
+        self.blocks += 1
+        first = position - len(self._record.prompt)
+        tokens = []
+        for place, token in enumerate(self._record.text[first : first + count], first):
+            right = random.Random((self._record.seed << 32) + place).random() < self._profile.acceptance
+            tokens.append(token if right else (token + 1) % self._vocabulary)
+        return tokens
 
 
 class VirtualCloud:
@@ -139,6 +166,7 @@ class VirtualConnection:
         self._send = send
         self._session = Session(cloud.target, bytes(16), cloud.world())
         self._work: dict[int, Work | None] = {}
+        self._head: ReplayProposer | None = None
 
     def receive(self, data: bytes) -> None:
         """See ``Peer.receive``."""
@@ -167,8 +195,10 @@ class VirtualConnection:
     def _prefill(self, start: Start) -> Job:
         cloud = self._cloud
         try:
-            handle = ReplayHandle(cloud.record_of(start), cloud.vocabulary)
-            work = Work(handle, cloud.sampler, start.terms, start.prompt, None)
+            record = cloud.record_of(start)
+            handle = ReplayHandle(record, cloud.vocabulary)
+            going_on = self._continuation(record, start.terms)
+            work = Work(handle, cloud.sampler, start.terms, start.prompt, None, going_on)
         except UsageError as error:
             self._carry_out(self._session.failed(start.ticket, _core.FaultCode.request, str(error)))
             return
@@ -185,18 +215,31 @@ class VirtualConnection:
         self._work[start.ticket] = work
         self._report(start, work.first(rows), forward)
 
+    def _continuation(self, record: Record, terms: Terms) -> Continuation | None:
+        profile = self._cloud.profile.head
+        if profile is None:
+            return None
+        self._head = ReplayProposer(record, profile, self._cloud.vocabulary)
+        shared = SelfDrafting(self._head, profile.per_token)
+        return Continuation(shared, terms.rules, self._cloud.target.max_nodes - 1)
+
     def _rule(self, asked: Verify | MoreTail) -> Job:
-        cloud = self._cloud
-        forwards = isinstance(asked, Verify) and asked.finish == _core.Finish.none
-        nodes = len(asked.tokens) if isinstance(asked, Verify) else 0
-        seconds = cloud.profile.seconds(nodes) if forwards else 0.0
-        yield seconds
-        work = self._work.get(asked.ticket)
+        """What the ruling is decides how long it takes; no one sees it before."""
+        cloud, work = self._cloud, self._work.get(asked.ticket)
         if work is None:
+            return
+        before = 0 if self._head is None else self._head.blocks
+        forwards = isinstance(asked, Verify) and asked.finish == _core.Finish.none
+        ruling = work.verify(asked) if isinstance(asked, Verify) else work.more_samples()
+        nodes = ruling.own_nodes + (len(asked.tokens) if isinstance(asked, Verify) else 0)
+        seconds = cloud.profile.seconds(nodes) if forwards else 0.0
+        if self._head is not None and cloud.profile.head is not None:
+            seconds += cloud.profile.head.block_ms / 1e3 * (self._head.blocks - before)
+        yield seconds
+        if asked.ticket not in self._work:
             return
         if forwards:
             cloud.count_forward(nodes)
-        ruling = work.verify(asked) if isinstance(asked, Verify) else work.more_samples()
         self._report(asked, ruling, seconds)
 
     def _report(self, asked: Start | Verify | MoreTail, ruling: Ruling, forward: float) -> None:

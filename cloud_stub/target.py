@@ -29,6 +29,7 @@ class Target:
     max_waiting: int = 64
     handshake_timeout: float = 10.0
     idle_timeout: float = 600.0
+    session_timeout: float = 86_400.0
     max_text: int = 1000
     keep_kv: float = 0.0
 

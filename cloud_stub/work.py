@@ -74,7 +74,8 @@ class Work:
         ruling = self._step(asked) if not asked.tokens else self._tree(asked)
         self._commit([*(asked.tokens[node] for node in ruling.path), *ruling.tokens])
         self._rejection = ruling.rejection
-        return replace(ruling, logprobs=drawn + ruling.logprobs)
+        hint = self._hint(asked, ruling) if asked.hint and ruling.finish == _core.Finish.none else []
+        return replace(ruling, logprobs=drawn + ruling.logprobs, hint=hint)
 
     def more_samples(self) -> Ruling:
         """The row that waits, with other samples of its tail."""
@@ -108,6 +109,14 @@ class Work:
         if self._continuation is not None:
             self._continuation.judged(drafted, len(ruling.path))
         return replace(ruling, path=[], own=[drafted[node] for node in ruling.path], own_nodes=len(drafted))
+
+    def _hint(self, asked: Verify, ruling: Ruling) -> list[int]:
+        """What may follow the tokens just committed."""
+        if self._continuation is None:
+            return []
+        length = asked.base + len(ruling.path) + len(ruling.tokens)
+        tip, room = ruling.tokens[-1], self._terms.end - length - 1
+        return self._continuation.hint(self._handle, tip, length, room, len(ruling.path) + 1)
 
     def _drawn(self, token: int) -> list[_core.TokenLogprob]:
         rejection, self._rejection = self._rejection, None

@@ -15,6 +15,7 @@ from acespec_edge.errors import UsageError
 from acespec_edge.export.sources import open_source
 from acespec_edge.vocabulary import Vocabulary
 from cloud_stub.verifiers.from_source import build_model
+from cloud_stub.verifiers.packed_linear import pack
 from cloud_stub.verifiers.torch_verifier import TorchVerifier
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -58,7 +59,9 @@ def load_verifier(
         name = opened.name
         model = build_model(opened, DTYPES[dtype])
         vocabulary = Vocabulary.from_tokenizer_json(opened.tokenizer_json)
-    verifier = TorchVerifier(model.to(device), vocabulary, name=name, max_context=max_context)
+    model = model.to(device)
+    pack(model)
+    verifier = TorchVerifier(model, vocabulary, name=name, max_context=max_context)
     verifier.warm_up()
     return verifier
 

@@ -143,6 +143,7 @@ void bind_drafter(py::module_& m) {
       .def("survey", &Drafter::survey, py::arg("most"))
       .def("take", &Drafter::take, py::arg("count"))
       .def("take_chain", &Drafter::take_chain, py::arg("length"))
+      .def("skip_numbers", &Drafter::skip_numbers, py::arg("count"))
       .def("chain_acceptances", &Drafter::chain_acceptances, py::arg("most"))
       .def("acceptance", &Drafter::acceptance)
       .def_property_readonly("chain_weights", &Drafter::chain_weights)

@@ -187,6 +187,7 @@ void bind_messages(py::module_& m) {
       .field("logprobs", &Verdict::logprobs)
       .field("sparse", &Verdict::sparse)
       .field("reused", &Verdict::reused)
+      .tokens("hint", &Verdict::hint)
       .done();
   MessageClass<Cancel>(m, "Cancel").field("request", &Cancel::request).done();
   MessageClass<Close>(m, "Close").field("reason", &Close::reason).done();
@@ -207,6 +208,7 @@ void bind_messages(py::module_& m) {
       .field("q", &Draft::q)
       .token("resampled", &Draft::resampled)
       .field("more_tail", &Draft::more_tail)
+      .field("wants_hint", &Draft::wants_hint)
       .done();
 }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from acespec_edge.errors import AcespecError, EngineError, LinkError, PeerError, UsageError
     from acespec_edge.generation import AsyncStream, Stream
     from acespec_edge.result import Piece, Result, Usage
+    from acespec_edge.resumption import LinkEvent
     from acespec_edge.stats import Stats
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _HOMES = {
     "EdgeRuntime": "edge",
     "EngineError": "errors",
     "LinkError": "errors",
+    "LinkEvent": "resumption",
     "PeerError": "errors",
     "Piece": "result",
     "Result": "result",
@@ -47,6 +49,7 @@ __all__ = [
     "EdgeRuntime",
     "EngineError",
     "LinkError",
+    "LinkEvent",
     "PeerError",
     "Piece",
     "Result",

@@ -295,6 +295,7 @@ class Draft:
     q: list[int]
     resampled: int
     more_tail: bool
+    wants_hint: bool
     def __init__(
         self,
         *,
@@ -308,6 +309,7 @@ class Draft:
         q: Sequence[int] = (),
         resampled: int = -1,
         more_tail: bool = False,
+        wants_hint: bool = False,
     ) -> None: ...
 
 class Verdict:
@@ -322,6 +324,7 @@ class Verdict:
     logprobs: list[TokenLogprob]
     sparse: SparseRow | None
     reused: int
+    hint: list[int]
     def __init__(
         self,
         *,
@@ -336,6 +339,7 @@ class Verdict:
         logprobs: Sequence[TokenLogprob] = (),
         sparse: SparseRow | None = None,
         reused: int = 0,
+        hint: Sequence[int] = (),
     ) -> None: ...
 
 class Cancel:
@@ -868,6 +872,9 @@ class Drafter:
         Left out is what a verdict would leave no position behind, and what would be numbered more than 255
         above its parent. Residual mode sends chains: UsageError, and ``survey`` finds nothing.
         """
+    def skip_numbers(self, count: int) -> None:
+        """Leaves the next ``count`` numbers to nodes that the caller sends on its own, from elsewhere than
+        this tree."""
     def take_chain(self, length: int) -> Taken:
         """The next ``length`` tokens of the main chain below those sent; fewer if fewer are ready, none when
         the first would be numbered more than 255 above its parent. Residual mode has one chain in flight:

@@ -127,10 +127,17 @@ class Channel:
         free_run: bool = False,
         weights: Sequence[int] = (),
         resampled: int | None = None,
+        wants_hint: bool = False,
     ) -> int:
         """Sends nodes; see EdgeSession.draft. Returns the size of the message."""
         frame = self._session.draft(
-            tokens, parents, at=self._clock(), free_run=free_run, weights=weights, resampled=resampled
+            tokens,
+            parents,
+            at=self._clock(),
+            free_run=free_run,
+            weights=weights,
+            resampled=resampled,
+            wants_hint=wants_hint,
         )
         self._send(frame)
         return len(frame)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
 from acespec_edge import _core
+from acespec_edge.contest import Contest
+from acespec_edge.forecast import Forecast
 from acespec_edge.policy import Policy
 from acespec_edge.session_events import Committed
-from acespec_edge.track_record import LONGEST, ChainRecord, Yield
+from acespec_edge.track_record import LONGEST, ChainRecord
 
 _NODE_BYTES: Final = 4
 """A drafted node on the wire: an id and the way to its parent."""
@@ -34,14 +37,14 @@ _TELLING: Final = 64
 _FIRST_NODES: Final = 8
 """Nodes of the first draft at most: nobody knows yet what verifying them takes."""
 
-_PROVEN: Final = 8
-"""Tokens after which the drafter has shown what it is worth."""
-
-_BETTER, _WORSE = 1.03, 0.95
-"""Rates relative to the target alone at which drafting begins and ends."""
-
 _KNOWN: Final = 4
 """Verifications after which it is known what they take: rounds before that were badly chosen."""
+
+_HINTED: Final = 0.7
+"""Share of a hint's tokens, of those whose predecessors were right, that are thought right beforehand."""
+
+_VAIN: Final = 8
+"""Hints asked for in vain after which no more is asked for."""
 
 _MOST_GROWN: Final = 4096
 """Nodes grown in one round at most, however long it takes."""
@@ -69,6 +72,7 @@ class Controller:
         """Behind a draft that came while the cloud was at work lies the time of that work, which says
         nothing."""
         self._prompt = 1
+        self._residual = False
         self._step: float | None = None
         self._per_step = 1.0
         """Tokens of a plain step: more than one where the cloud drafts for itself."""
@@ -76,21 +80,23 @@ class Controller:
         self._cloud_read = 0.0
         self._composing = 0.0
         self._largest = _FIRST_NODES // 2
-        self._chains = ChainRecord()
-        self._yield = Yield()
+        self._chains, self._hints = ChainRecord(), ChainRecord()
+        self._asked_hints = 0
+        """Hints asked for in vain since the last one came."""
+        self._contest = Contest(policy)
         self._hit = 0.8
         self._accepted = 0.8
         self._tokens = self._seconds = 0.0
-        self._seen = 0
         self._last: float | None = None
-        self._drafting = True
         self._send_by: float | None = None
         self._due: float | None = None
 
     # What is measured.
 
-    def begin(self, prompt: int) -> None:
-        """A request of ``prompt`` tokens starts: the time since the last one says nothing."""
+    def begin(self, prompt: int, *, residual: bool = False) -> None:
+        """A request of ``prompt`` tokens starts: the time since the last one says nothing. ``residual``: in
+        residual mode, where there is nothing to choose."""
+        self._residual = residual
         self._last = self._send_by = self._due = None
         self._sent_idle = False
         self._prompt = prompt
@@ -111,6 +117,8 @@ class Controller:
 
     def answered(self, verdict: Committed) -> None:
         """Takes a verdict."""
+        if verdict.hint:
+            self._asked_hints = 0
         if verdict.round_trip is not None:
             self.link.observe(
                 verdict.bytes_up, verdict.bytes_down, verdict.round_trip, verdict.at, verdict.rough
@@ -135,20 +143,27 @@ class Controller:
         # In place of the token that it rejects, this side draws another.
         tokens = len(verdict.tokens) + (verdict.sparse is not None)
         last, self._last = self._last, verdict.at
-        self._seen += tokens
+        self._contest.saw(tokens)
         if last is None:
             return
         seconds = max(0.0, verdict.at - last)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
-        if not self._drafting:
-            self._yield.fade()
-        elif verdict.answered and self.verify.samples > _KNOWN:
-            self._yield.observe(tokens, self._model() * seconds)
+        if self._residual:
+            return
+        counts = (verdict.answered or self._contest.joins) and self.verify.samples > _KNOWN
+        forecast = self._forecast()
+        rate = forecast.joining() if self._contest.joins else forecast.waited_for()
+        self._contest.observe(tokens, seconds * rate, counts=counts)
 
     def walked(self, accepted: int, length: int) -> None:
         """Takes that of a chain of ``length`` tokens the first ``accepted`` were accepted."""
         self._chains.walked(accepted, length)
+
+    def hinted(self, hint: Sequence[int], committed: Sequence[int]) -> None:
+        """Takes what was committed behind a hint, as far as it is known."""
+        right = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(hint, committed, strict=False))
+        self._hints.walked(sum(1 for _ in right), min(len(hint), len(committed)))
 
     def recovered(self, hit: bool) -> None:
         """Takes whether a verdict led to a node that was drafted already."""
@@ -158,8 +173,9 @@ class Controller:
         """Takes how long the cloud waited for a draft, but for the network."""
         self._composing += (seconds - self._composing) / 8
 
-    def sent(self, at: float, nodes: int, size: int) -> None:
+    def sent(self, at: float, nodes: int, size: int, *, wants_hint: bool = False) -> None:
         """A draft of ``size`` bytes left for an idle cloud, which then verifies ``nodes`` nodes."""
+        self._asked_hints += wants_hint
         self.working(at, nodes)
         self._sent_idle = True
         self._due = at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.verifying(nodes)
@@ -182,7 +198,7 @@ class Controller:
     def rate(self) -> float:
         """Tokens a second, of the run so far; of the model before that has taken the time of a plain step:
         verdicts that arrive in one burst tell nothing."""
-        return self._tokens / self._seconds if self._seconds > self.step else self._model()
+        return self._tokens / self._seconds if self._seconds > self.step else self._forecast().waited_for()
 
     @property
     def alone(self) -> float:
@@ -207,17 +223,14 @@ class Controller:
 
     def drafting_pays(self) -> bool:
         """Whether to draft rather than leave the target alone, which goes on by itself meanwhile."""
-        if self.policy.cloud_only is not None:
-            return not self.policy.cloud_only
-        expected = self._model() * self._yield.bias
-        bound = _WORSE if self._drafting else _BETTER
-        self._drafting = expected >= bound * self.alone
-        return self._drafting
+        forecast = self._forecast()
+        self._contest.choose(waited=forecast.waited_for(), joined=forecast.joining(), alone=self.alone)
+        return self._contest.drafting
 
     def goes_on(self) -> bool:
         """Whether the cloud decodes by itself until the next draft comes: it wastes nothing while the
-        drafter has yet to show what it is worth, and would only be in the way of a good one."""
-        return self._seen < _PROVEN if self.policy.go_on is None else self.policy.go_on
+        drafter has yet to show what it is worth, and is only in the way of a good one that is near."""
+        return self._contest.joins
 
     def starts_alone(self, tokens: int) -> bool:
         """Whether the cloud should decode by itself from the start of a request: because drafting did not
@@ -225,8 +238,8 @@ class Controller:
         if self.policy.cloud_only is not None:
             return self.policy.cloud_only or bool(self.policy.go_on)
         if self.policy.go_on is not None:
-            return self.policy.go_on or not self._drafting
-        if not self._drafting or self.goes_on():
+            return self.policy.go_on or not self._contest.drafting
+        if not self._contest.drafting or self.goes_on():
             return True
         ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.step
         return self._read is not None and self._read * tokens > ahead
@@ -263,6 +276,24 @@ class Controller:
         prefix = self._chains.prefixes(self._accepted)
         per_token = self.node_price + self.forward.seconds(1)
         return _core.best_length(prefix, self._prices().round, per_token, most)
+
+    def hint_length(self, most: int) -> int:
+        """How many tokens of a hint to send, with no draft ready; 0 where drafting the chain first is
+        expected to yield more."""
+        prices, forecast = self._prices(), self._forecast()
+        weights = self._hints.prefixes(_HINTED)[:most]
+        count = _core.best_count(weights, prices, self.rate)
+        if self.policy.hint or not count:
+            return count
+        hinted = (1 + sum(weights[:count])) / (prices.round + prices.node * count)
+        return count if hinted > forecast.chain(lambda length: forecast.forward * length) else 0
+
+    def wants_hint(self) -> bool:
+        """Whether the next verdict should bring a hint: it is not asked for where it would not be used, nor
+        again and again of a cloud that has none to give."""
+        if self.policy.hint is not None:
+            return self.policy.hint
+        return not self.goes_on() and self._asked_hints < _VAIN and self.hint_length(LONGEST) > 0
 
     def budget(self) -> int:
         """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""
@@ -315,14 +346,14 @@ class Controller:
         seconds = there_and_back + self._queue + self.verifying(0)
         return _core.Prices(round=max(_INSTANT, seconds), node=self.node_price)
 
-    def _model(self) -> float:
-        """Tokens a second of chains of the best length: drafting fills the wait, and a miss costs a
-        forward."""
-        prices, forward = self._prices(), self.forward.seconds(1)
-        best, tokens, power = 0.0, 1.0, 1.0
-        for length in range(1, LONGEST + 1):
-            power *= self._accepted
-            tokens += power
-            seconds = max(prices.round + prices.node * length, forward * length)
-            best = max(best, tokens / (seconds + (1 - self._hit) * forward))
-        return best
+    def _forecast(self) -> Forecast:
+        return Forecast(
+            acceptance=self._accepted,
+            hit=self._hit,
+            forward=self.forward.seconds(1),
+            away=self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES),
+            step=max(_INSTANT, self.step + self._queue),
+            per_step=self._per_step,
+            verify=max(_INSTANT, self._queue + self.verifying(0)),
+            node=self.node_price,
+        )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
 from acespec_edge.drafting import Drafter, load_drafter
-from acespec_edge.errors import AcespecError, LinkError, PeerError, UsageError
+from acespec_edge.endpoints import Endpoint
+from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.known_contexts import KnownContexts
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
@@ -24,16 +26,19 @@ from acespec_edge.policy import POLICIES, Policy, named_policy
 from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
+from acespec_edge.resumption import Endurance, LinkEvent, Resumption
+from acespec_edge.routing import connector_to
 from acespec_edge.session import EdgeSession
 from acespec_edge.speculation import MOST_NODES, speculate
-from acespec_edge.transport import Connector, connect, local_connector, read_token
+from acespec_edge.totals import Totals
+from acespec_edge.transport import Connector
+from acespec_edge.uplink import Uplink
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _TURN_POLL: Final = 0.05
 _CLOSE_TIMEOUT: Final = 5.0
-_CONNECT_TIMEOUT: Final = 10.0
 
 
 class EdgeRuntime:
@@ -46,11 +51,13 @@ class EdgeRuntime:
     def __init__(
         self,
         bundle: str | Path | Bundle,
-        cloud: str | Connector | None = None,
+        cloud: str | Endpoint | Connector | Sequence[str | Endpoint] | None = None,
         *,
         target: str | None = None,
         token_file: str | Path | None = None,
         ca: str | Path | None = None,
+        client_cert: str | Path | None = None,
+        client_key: str | Path | None = None,
         mode: Mode = "auto",
         threads: int = 1,
         policy: str | Policy = "auto",
@@ -59,22 +66,31 @@ class EdgeRuntime:
         cache_mb: int = 32,
         context: int = 2048,
         timeout: float = 120.0,
+        reconnect_for: float = 60.0,
+        offline_after: float | None = None,
+        on_link: Callable[[LinkEvent], None] | None = None,
         drafter: Drafter | None = None,
     ) -> None:
         """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does
         it then.
 
         ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a verifier in
-        this process that serves ``target``, or a function that opens a Link. ``token_file``: holds the
-        bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority. ``mode``:
+        this process that serves ``target``, a function that opens a Link, or several addresses, of which
+        the best that answers is taken (see Endpoints; "URL#cost=2" is one of another weight). ``token_file``:
+        holds the bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority.
+        ``client_cert`` and ``client_key``: PEM files of this device's certificate. ``mode``:
         "auto" speculates, "cloud" streams from the target alone, "edge" runs the drafter alone.
         ``threads``: of the drafter. ``policy``: what speculation may do, or the name of one of
         ``policy.POLICIES``; "auto" takes whatever its estimates say is faster. ``draft_length``: chains of
         that length, instead of what the policy finds best. ``width``: tree nodes in one forward, at most.
         ``cache_mb``: MiB of keys and values for branches. ``context``: tokens
         the drafter holds; beyond it the target goes on alone. ``timeout``: seconds of silence after which
-        the cloud counts as lost; the first token has more, by the length of the prompt. ``drafter``: used
-        instead of the bundle's own model.
+        the cloud counts as lost; the first token has more, by the length of the prompt. ``reconnect_for``:
+        seconds for which a request tries to get a lost connection back, to go on where it was; 0: it ends at
+        once. ``offline_after``: seconds without a connection after which the drafter goes on alone, in mode
+        "auto" and without ``logprobs``, until there is one again; None: never, so that every token is the
+        target's. ``on_link``: hears of connections that are lost and found again, on the request's thread,
+        and must not raise. ``drafter``: used instead of the bundle's own model.
 
         Raises UsageError for bad options, LinkError when the cloud cannot be reached, PeerError when it
         misbehaves, EngineError when the model does not load.
@@ -94,17 +110,28 @@ class EdgeRuntime:
             raise UsageError(f"draft_length is {draft_length}: a draft holds {longest} tokens at most")
         if not timeout > 0:
             raise UsageError(f"timeout is {timeout}: it must be above 0 seconds")
+        if not 0 <= reconnect_for < math.inf:
+            raise UsageError(f"reconnect_for is {reconnect_for}: it must be 0 or more seconds")
+        if offline_after is not None and not 0 <= offline_after < math.inf:
+            raise UsageError(f"offline_after is {offline_after}: it must be 0 or more seconds, or None")
         self._bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(Path(bundle))
         self._mode: Mode = mode
         self._threads = threads
         self._cache_mb = cache_mb
-        self._timeout = timeout
+        self._endurance = Endurance(reconnect_for, offline_after)
+        self._tell = on_link or (lambda event: None)
         self._context = min(context, self._bundle.max_positions)
         self._control = Controller(_policy(policy, draft_length), width=width)
-        self._connector = _connector(cloud, target, token_file, ca, timeout)
-        self._drafter = drafter
-        self._channel: Channel | None = None
+        self.totals = Totals(self._control)
+        """What this runtime has done, and what it expects; to be read from any thread."""
+        files = {"token_file": token_file, "ca": ca, "client_cert": client_cert, "client_key": client_key}
+        given: dict[str, Any] = {name: Path(file) for name, file in files.items() if file is not None}
+        connector = connector_to(cloud, target, Endpoint("", **given), timeout)
         self._contexts = KnownContexts()
+        self._uplink = (
+            None if connector is None else Uplink(connector, self._session, timeout, self.totals.connected)
+        )
+        self._drafter = drafter
         self._turn = threading.Lock()
         self._admission = threading.Lock()
         """Guards ``_closed`` and ``_running``: what close() does not find in there does not start."""
@@ -116,7 +143,7 @@ class EdgeRuntime:
             self._loaded_drafter()
         # Last, so that nothing that fails leaves a connection behind.
         if mode != "edge":
-            self._open_channel(threading.Event())
+            self._connect(self._require_cloud(mode))
 
     @property
     def bundle(self) -> Bundle:
@@ -125,8 +152,7 @@ class EdgeRuntime:
     @property
     def welcome(self) -> _core.Welcome | None:
         """What the cloud said of itself on the connection that is open now; None without one."""
-        channel = self._channel
-        return None if channel is None else channel.welcome
+        return None if self._uplink is None else self._uplink.welcome
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
         """Generates to the end.
@@ -185,7 +211,8 @@ class EdgeRuntime:
         # Without the turn, something is stuck in the model or in connecting: the rest ends all the same.
         taken = self._turn.acquire(timeout=_CLOSE_TIMEOUT)
         try:
-            self._drop_channel("the device is done")
+            if self._uplink is not None:
+                self._uplink.drop("the device is done")
             self._drafter = None
         finally:
             if taken:
@@ -215,73 +242,66 @@ class EdgeRuntime:
             if run.cancelled.is_set():
                 yield iter(())
                 return
+        commits = self._commits(run)
         try:
-            yield self._commits(run)
+            with self.totals.counting(run.request.mode, run.meter):
+                yield self.totals.watched(commits)
         except (LinkError, PeerError) as error:
             # After a fault of this request alone the session goes on.
-            if (channel := self._channel) is not None and not channel.idle:
-                self._drop_channel(f"giving up: {error}")
+            if self._uplink is not None:
+                self._uplink.drop_unless_idle(f"giving up: {error}")
             raise
         finally:
-            self._abandon()
+            commits.close()
+            if self._uplink is not None:
+                self._uplink.abandon()
             self._turn.release()
 
-    def _commits(self, run: Run) -> Iterator[Commit]:
+    def _commits(self, run: Run) -> Generator[Commit, None, None]:
         """What the run commits; nothing when it is cancelled before it begins."""
         if run.cancelled.is_set():
-            return iter(())
+            return
         mode = run.request.mode
         if mode == "edge":
-            return drafter_alone(run, self._loaded_drafter())
+            yield from drafter_alone(run, self._loaded_drafter())
+            return
         drafter = self._loaded_drafter() if mode == "auto" else None
-        channel = self._ready_channel(run.cancelled)
-        if channel is None:
-            return iter(())
-        if drafter is None:
-            return target_alone(run, channel, self._control)
-        return speculate(run, channel, drafter, self._control, self._context)
+        uplink, control, context = self._require_cloud(mode), self._control, self._context
 
-    def _abandon(self) -> None:
-        """Stops what the cloud still runs. A connection that does not take that is dropped, and no error: the
-        run has its result."""
-        if (channel := self._channel) is not None:
-            try:
-                channel.abandon()
-            except AcespecError as error:
-                self._drop_channel(f"giving up: {error}")
+        def decode(rest: Run, channel: Channel) -> Iterator[Commit]:
+            if drafter is None:
+                return target_alone(rest, channel, control)
+            return speculate(rest, channel, drafter, control, context)
 
-    def _ready_channel(self, cancelled: threading.Event) -> Channel | None:
-        """The connection, made anew when the last one was lost; None when ``cancelled`` is set first."""
-        if (channel := self._channel) is not None:
-            try:
-                return channel if channel.settle(cancelled) else None
-            except AcespecError as error:
-                # Whatever it is, it is about the requests before.
-                self._drop_channel(f"giving up: {error}")
-        return self._open_channel(cancelled)
+        def alone(rest: Run) -> Iterator[Commit]:
+            if drafter is None or len(rest.request.prompt) >= context:
+                return iter((Commit([], "context"),))
+            return drafter_alone(rest, drafter)
 
-    def _open_channel(self, cancelled: threading.Event) -> Channel | None:
-        connector = self._require_cloud(self._mode)
-        if cancelled.is_set():
-            return None
+        choice = None if drafter is None or run.request.logprobs is not None else alone
+        yield from Resumption(run, uplink, decode, choice, self._endurance, self._tell).commits()
+
+    def _session(self) -> EdgeSession:
         vocabulary = self._bundle.vocabulary_table
-        session = EdgeSession(
+        return EdgeSession(
             tokenizer=vocabulary.fingerprint,
             vocabulary=vocabulary.size,
             drafter=self._bundle.name,
             chunks=vocabulary.chunks,
             contexts=self._contexts,
         )
-        channel = Channel(connector(), session, self._timeout)
-        if not channel.greet(cancelled):
-            return None
-        self._channel = channel
-        return channel
 
-    def _drop_channel(self, reason: str) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close(reason)
+    def _connect(self, uplink: Uplink) -> None:
+        """The first connection. Who may go on alone may start so, too."""
+        try:
+            channel = uplink.connect(threading.Event())
+        except LinkError as error:
+            if self._endurance.offline_after is None:
+                raise
+            self._tell(LinkEvent("lost", 0.0, str(error)))
+            return
+        assert channel is not None
+        uplink.adopt(channel)
 
     def _loaded_drafter(self) -> Drafter:
         if self._drafter is None:
@@ -290,12 +310,12 @@ class EdgeRuntime:
             )
         return self._drafter
 
-    def _require_cloud(self, mode: Mode) -> Connector:
-        if self._connector is None:
+    def _require_cloud(self, mode: Mode) -> Uplink:
+        if self._uplink is None:
             raise UsageError(
                 f"mode {mode} needs a cloud: give cloud=URL, or use mode='edge' for the drafter alone"
             )
-        return self._connector
+        return self._uplink
 
 
 def _policy(policy: str | Policy, draft_length: int | None) -> Policy:
@@ -304,25 +324,3 @@ def _policy(policy: str | Policy, draft_length: int | None) -> Policy:
     if draft_length is None:
         return named
     return replace(POLICIES["chain"] if named.send == "tree" else named, length=draft_length)
-
-
-def _connector(
-    cloud: str | Connector | None,
-    target: str | None,
-    token_file: str | Path | None,
-    ca: str | Path | None,
-    timeout: float,
-) -> Connector | None:
-    if target is not None and cloud != "local":
-        raise UsageError(
-            f"target is {target!r}, but only cloud='local' takes one: a remote cloud has its own"
-        )
-    if cloud is None or callable(cloud):
-        return cloud
-    if cloud == "local":
-        if target is None:
-            raise UsageError("cloud is 'local', so target must name the model to serve")
-        return local_connector(target)
-    token = read_token(None if token_file is None else Path(token_file))
-    authority = None if ca is None else Path(ca)
-    return lambda: connect(cloud, token=token, ca=authority, timeout=min(timeout, _CONNECT_TIMEOUT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import queue
 import threading
 import time
@@ -51,13 +52,17 @@ class Generation:
         self._logprobs: list[TokenLogprob] = []
         self._meter = Meter(seed=request.rules.seed, started=time.monotonic())
         self._origin: Origin = "edge" if request.mode == "edge" else "target"
+        """Of what is shown."""
+        self._origins: list[tuple[Origin, int]] = []
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, sink: Callable[[Event], None]) -> None:
         """``sink`` is called on the generation's thread."""
+        # What the thread logs bears the id of the request that the caller works for.
+        work = contextvars.copy_context().run
         self._thread = threading.Thread(
-            target=self._run, args=(sink,), name="acespec-generation", daemon=True
+            target=work, args=(self._run, sink), name="acespec-generation", daemon=True
         )
         self._thread.start()
 
@@ -89,6 +94,7 @@ class Generation:
         with self._source(run) as commits:
             for commit in commits:
                 text, ids = self._output.push(commit.tokens)
+                self._origin = commit.origin if commit.tokens else self._origin
                 self._show(sink, ids, text, commit.logprobs)
                 finish: FinishReason | None = "stop" if self._output.ended else commit.finish
                 if finish is not None:
@@ -111,10 +117,19 @@ class Generation:
         now = time.monotonic()
         if ids:
             self._meter.shown(len(ids), now)
+            self._count(len(ids))
         sink(Piece(text, ids, self._origin, now - self._meter.started, logprobs))
 
     def _cached(self) -> int:
-        return self._meter.reused_tokens if self._origin == "edge" else self._meter.wire.reused
+        alone = self._request.mode == "edge"
+        return (self._meter.reused_tokens or 0) if alone else self._meter.traffic().reused
+
+    def _count(self, tokens: int) -> None:
+        if self._origin == "edge" and self._request.mode != "edge":
+            self._meter.offline_tokens += tokens
+        if self._origins and self._origins[-1][0] == self._origin:
+            tokens += self._origins.pop()[1]
+        self._origins.append((self._origin, tokens))
 
     def _result(self, finish: FinishReason) -> Result:
         ids = self._output.token_ids
@@ -122,10 +137,16 @@ class Generation:
             text=self._output.text,
             token_ids=ids,
             finish_reason=finish,
-            usage=Usage(len(self._request.prompt), len(ids), self._cached()),
+            usage=Usage(
+                len(self._request.prompt),
+                len(ids),
+                self._cached(),
+                sum(count for who, count in self._origins if who == "edge"),
+            ),
             stats=self._meter.summary(time.monotonic()),
             logprobs=None if self._request.logprobs is None else self._logprobs,
             earlier_ids=list(self._request.earlier),
+            origins=list(self._origins),
         )
 
 

@@ -87,6 +87,7 @@ def committed_by(
         nodes=0 if idle else answered.verified(room),
         reused=verdict.reused,
         answered=sent is not None,
+        hint=list(verdict.hint),
     )
 
 

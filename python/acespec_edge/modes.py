@@ -15,7 +15,7 @@ from acespec_edge.control import Controller
 from acespec_edge.draft_mask import rule
 from acespec_edge.drafting import Drafter
 from acespec_edge.request import Request
-from acespec_edge.result import FinishReason
+from acespec_edge.result import FinishReason, Origin
 from acespec_edge.stats import Meter
 from acespec_edge.vocabulary import Vocabulary
 
@@ -31,12 +31,13 @@ FINISH: Final[dict[_core.Finish, FinishReason | None]] = {
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Tokens that will not change any more; ``finish`` says that they are the last. ``logprobs``: one for
-    each, when the request asks for them.
+    each, when the request asks for them. ``origin``: who chose them.
     """
 
     tokens: list[int]
     finish: FinishReason | None
     logprobs: list[_core.TokenLogprob] = field(default_factory=list)
+    origin: Origin = "target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Run:
 def target_alone(run: Run, channel: Channel, control: Controller) -> Iterator[Commit]:
     """The target decodes by itself and streams what it commits."""
     control.begin(len(run.request.prompt))
-    run.meter.wire = channel.open(run.request, free_run=True)
+    run.meter.opened(channel.open(run.request, free_run=True))
     yield from follow(run, channel, control)
 
 
@@ -61,7 +62,7 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
     """The drafter decodes by itself, by the same rules and noise. Raises UsageError when the prompt does not
     fit."""
     request = run.request
-    run.meter.reused_tokens = drafter.begin(request.prompt, request.rules, request.stop_ids, False)
+    run.meter.reused(drafter.begin(request.prompt, request.rules, request.stop_ids, False))
     mask = rule(drafter, request, run.vocabulary)
     remaining = request.max_tokens
     while drafter.room > 0:
@@ -78,14 +79,14 @@ def drafter_alone(run: Run, drafter: Drafter) -> Iterator[Commit]:
             finish = "length"
         elif drafter.room == 1:
             finish = "context"
-        yield Commit(tokens, finish)
+        yield Commit(tokens, finish, origin="edge")
         if finish is not None:
             return
         drafter.apply_verdict(tokens)
         if mask is not None:
             mask.commit(tokens)
     if not run.cancelled.is_set():
-        yield Commit([], "context")
+        yield Commit([], "context", origin="edge")
 
 
 def follow(run: Run, channel: Channel, control: Controller, held: Sequence[int] = ()) -> Iterator[Commit]:

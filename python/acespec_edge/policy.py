@@ -24,7 +24,8 @@ class Policy:
     power-law residual ("nonuniform"), or wherever the drafter's calibrated probabilities are highest
     ("measured"). ``budget``: nodes grown in one round; None: what the time until the verdict allows.
     ``in_flight``: send more of the tree before the verdict. ``go_on``: the cloud decodes by itself while it
-    waits for a draft. ``cloud_only``: leave the target alone where drafting does not pay.
+    waits for a draft. ``hint``: where a verdict missed the tree, what the cloud guesses is sent in place of
+    what the drafter would have to draft. ``cloud_only``: leave the target alone where drafting does not pay.
 
     Arms of AceSpec (arXiv:2609.02514), branch allocation and its ablation.
     """
@@ -38,6 +39,7 @@ class Policy:
     budget: int | None = None
     in_flight: bool | None = None
     go_on: bool | None = None
+    hint: bool | None = None
     cloud_only: bool | None = None
 
     def __post_init__(self) -> None:
@@ -50,7 +52,7 @@ class Policy:
                 raise UsageError(f"policy {self.name}: {name} is {value}: it must be {least} or more")
 
 
-_FIXED: Final = Policy("chain", send="chain", in_flight=False, go_on=False, cloud_only=False)
+_FIXED: Final = Policy("chain", send="chain", in_flight=False, go_on=False, hint=False, cloud_only=False)
 _AVERAGE: Final = replace(_FIXED, by_confidence=False)
 
 POLICIES: Final[dict[str, Policy]] = {
@@ -60,6 +62,8 @@ POLICIES: Final[dict[str, Policy]] = {
         _FIXED,
         replace(_FIXED, name="tree", send="tree"),
         replace(_FIXED, name="in-flight", send="tree", in_flight=True),
+        replace(_FIXED, name="going-on", send="tree", go_on=True),
+        replace(_FIXED, name="hinted", send="tree", hint=True),
         replace(_AVERAGE, name="acespec", explore="nonuniform"),
         replace(_AVERAGE, name="acespec-single", explore="single"),
         replace(_AVERAGE, name="acespec-uniform", explore="uniform"),
@@ -69,9 +73,9 @@ POLICIES: Final[dict[str, Policy]] = {
         replace(_FIXED, name="one-bet", send="tree", explore="single"),
     )
 }
-"""auto: everything that pays. chain, tree, in-flight: its fixed choices. acespec: the paper's, with its
-ablation arms. vanilla: synchronous speculation. picospec: one chain in a pipeline. one-bet: only the
-likeliest leaf and what follows it are drafted ahead.
+"""auto: everything that pays. chain, tree, in-flight, going-on, hinted: its fixed choices. acespec: the
+paper's, with its ablation arms. vanilla: synchronous speculation. picospec: one chain in a pipeline. one-bet:
+only the likeliest leaf and what follows it are drafted ahead.
 """
 
 

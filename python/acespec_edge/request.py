@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypedDict, get_args
 
 from acespec_edge import _core
@@ -12,7 +12,7 @@ from acespec_edge.errors import UsageError
 from acespec_edge.grammar_text import GrammarText, grammar_text
 from acespec_edge.prompt import Prompt, prompt_ids
 from acespec_edge.result import Result
-from acespec_edge.rules import make_rules
+from acespec_edge.rules import carrying, make_rules
 from acespec_edge.stops import StopStrings
 
 Mode = Literal["auto", "cloud", "edge"]
@@ -180,6 +180,19 @@ def make_request(
         logprobs=logprobs,
         grammar=grammar,
         earlier=earlier,
+    )
+
+
+def resumed(request: Request, committed: Sequence[int]) -> Request:
+    """What is left of ``request`` behind ``committed`` tokens of output, fewer than its ``max_tokens``."""
+    if not committed:
+        return request
+    return replace(
+        request,
+        prompt=[*request.prompt, *committed],
+        rules=carrying(request.rules, len(committed)),
+        max_tokens=request.max_tokens - len(committed),
+        earlier=(*request.earlier, *committed),
     )
 
 

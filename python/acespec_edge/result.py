@@ -19,8 +19,8 @@ class Piece:
 
     ``text`` may be empty while a character or a possible stop string is incomplete; ``token_ids`` may be
     empty when held text is let go at the end. ``origin`` is "target" when the target chose every token,
-    "edge" when the drafter did. ``at``: seconds since the request was made. ``logprobs``: one for each of
-    ``token_ids``, when asked for.
+    "edge" when the drafter did, by itself or while there was no cloud. ``at``: seconds since the request was
+    made. ``logprobs``: one for each of ``token_ids``, when asked for.
     """
 
     text: str
@@ -33,12 +33,14 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens counted: ``completion_tokens`` is exactly the number of ids returned; ``cached_tokens``, of the
-    prompt, are those whose keys and values whoever answered had from an earlier request.
+    prompt, are those whose keys and values whoever answered had from an earlier request; ``edge_tokens``, of
+    the output, are those that the drafter chose.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    edge_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -63,7 +65,8 @@ class Result:
     token that completed a stop string, which ``text`` is cut before. ``finish_reason``: "stop", "length"
     (``max_tokens``), "context" (no room left), "cancelled" (by the caller), "error" (only in what an error
     left behind). ``logprobs``: one for each of ``token_ids``, when asked for. ``earlier_ids``: the output
-    that this one went on with (``continue_from``), which counts as prompt here.
+    that this one went on with (``continue_from``), which counts as prompt here. ``origins``: who chose the
+    tokens, in runs of one origin and their lengths, which add up to ``token_ids``.
     """
 
     text: str
@@ -73,6 +76,7 @@ class Result:
     stats: Stats
     logprobs: list[TokenLogprob] | None = None
     earlier_ids: list[int] = field(default_factory=list)
+    origins: list[tuple[Origin, int]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -82,5 +86,6 @@ class Result:
             "finish_reason": self.finish_reason,
             "usage": self.usage.to_dict(),
             "logprobs": None if self.logprobs is None else [entry.to_dict() for entry in self.logprobs],
+            "origins": [list(run) for run in self.origins],
             "stats": dataclasses.asdict(self.stats),
         }

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
+
+_FIELDS: Final = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "banned",
+    "allowed",
+    "min_tokens",
+    "carried",
+)
 
 
 def make_rules(
@@ -53,6 +70,12 @@ def make_rules(
         if len(listed) > most:
             raise UsageError(f"{name} has {len(listed)} tokens: {most} are the most")
     return rules
+
+
+def carrying(rules: _core.SamplingRules, tokens: int) -> _core.SamplingRules:
+    """The same rules, by which ``tokens`` more tokens at the end of the prompt count as output."""
+    fields: dict[str, Any] = {name: getattr(rules, name) for name in _FIELDS}
+    return _core.SamplingRules(**{**fields, "carried": rules.carried + tokens})
 
 
 def _token(option: str, token: object, vocabulary: int) -> int:

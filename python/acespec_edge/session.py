@@ -18,7 +18,7 @@ from acespec_edge.protocol import chain_parents, offsets_from_parents, wire_roun
 from acespec_edge.session_events import Committed, Event, Repeated, Welcomed
 from acespec_edge.session_state import RECEIVING, SENDING, State
 from acespec_edge.stats import Counters
-from acespec_edge.verdict_rules import Terms, check_logprobs, check_sparse, check_tokens
+from acespec_edge.verdict_rules import Terms, check_hint, check_logprobs, check_sparse, check_tokens
 
 _Outgoing = _core.Hello | _core.Open | _core.Draft | _core.Cancel | _core.Close
 
@@ -160,6 +160,7 @@ class EdgeSession:
         free_run: bool = False,
         weights: Sequence[int] = (),
         resampled: int | None = None,
+        wants_hint: bool = False,
     ) -> bytes:
         """More nodes for the cloud's tree, on everything committed so far.
 
@@ -168,7 +169,7 @@ class EdgeSession:
         token. No nodes ask for one plain step if the cloud has none either; with ``free_run`` it goes on by
         itself whenever it has none. Residual mode takes a chain at a time: ``weights`` of the tokens less 1;
         ``resampled``: the token drawn in place of the one that the last verdict rejected, committed in front
-        of the chain.
+        of the chain. ``wants_hint``: the verdict may say how the text goes on, by the cloud's own guess.
 
         Raises UsageError for an unknown parent or one more than 255 numbers back, and for more nodes or
         drafts than the cloud lets wait.
@@ -188,6 +189,7 @@ class EdgeSession:
             free_run=free_run,
             q=list(weights),
             resampled=_core.Draft().resampled if resampled is None else resampled,
+            wants_hint=wants_hint,
         )
         frame = self._send_draft(message)
         drawn = () if resampled is None else (resampled,)
@@ -348,6 +350,7 @@ class EdgeSession:
         whole = [*(answered.sent.drawn if answered.sent is not None else ()), *tokens]
         check_tokens(whole, verdict.finish, terms, generated - len(whole) + len(tokens), rejected=rejected)
         check_logprobs(verdict.logprobs, len(whole), terms)
+        check_hint(verdict.hint, terms)
         room = min(terms.max_tokens, terms.room) - generated
         event = committed_by(verdict, answered, tokens, room=room, size=size, at=at)
         flight.commit(answered, tokens, rejected=rejected)

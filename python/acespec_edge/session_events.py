@@ -21,6 +21,8 @@ class Committed:
     one for what the draft resampled. ``sparse``: the token after them was rejected; this side draws another
     and names it in the next draft.
 
+    ``hint``: what the cloud thinks that follows; nothing of it is committed.
+
     ``answered``: it answers a draft, or the Open, that no verdict has answered before; of the newest such,
     ``bytes_up`` are the bytes and ``round_trip`` the seconds there and back, without the cloud's ``queue``
     and ``verify`` (``None`` when it answers none). ``rough``: that was the Open. ``bytes_down``: of the
@@ -42,6 +44,7 @@ class Committed:
     nodes: int = 0
     answered: bool = False
     reused: int = 0
+    hint: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

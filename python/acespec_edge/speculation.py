@@ -12,16 +12,13 @@ from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
 from acespec_edge.draft_mask import hint
 from acespec_edge.drafting import Drafter, Taken
+from acespec_edge.growth import Growth
 from acespec_edge.modes import FINISH, Commit, Run, follow, target_alone
 from acespec_edge.session_events import Committed
 
 MOST_NODES: Final = 88
 """Nodes of one draft at most, whatever they are worth: a message under 512 bytes for ids below 2**24, with
 residual mode's weights too."""
-
-_RESIDUAL: Final = 0.7
-"""Exponent of the power law by which the probability of having missed the correction falls with the number
-of alternatives, for the closed form."""
 
 
 def speculate(
@@ -49,10 +46,9 @@ class _Speculation:
         self._policy = control.policy
         self._residual = run.request.sampling == "residual"
         self._remaining = run.request.max_tokens
-        self._grown = 0
-        self._budget: int | None = None
-        self._watching = False
-        """The target is left alone; the drafter reads along, so that it can be told when that changes."""
+        self._hint: list[int] = []
+        """Of the last verdict."""
+        self._growth: Growth
 
     def commits(self) -> Iterator[Commit]:
         """What is committed, as it is."""
@@ -64,13 +60,12 @@ class _Speculation:
     def _commits(self) -> Iterator[Commit]:
         run, channel, drafter, control = self._run, self._channel, self._drafter, self._control
         request = run.request
-        control.begin(len(request.prompt))
+        control.begin(len(request.prompt), residual=self._residual)
         reused = drafter.begin(request.prompt, request.rules, request.stop_ids, self._residual)
-        run.meter.reused_tokens = reused
+        run.meter.reused(reused)
         ahead = control.starts_alone(len(request.prompt) - reused)
-        run.meter.wire = channel.open(request, free_run=not self._residual and ahead)
-        drafter.set_arm(_ARMS[self._policy.explore])
-        drafter.allot([])
+        run.meter.opened(channel.open(request, free_run=not self._residual and ahead))
+        self._growth = Growth(drafter, control, run.meter, run.clock)
         mask = hint(drafter, request, run.vocabulary)
         held: list[int] = []
         first = True
@@ -105,6 +100,9 @@ class _Speculation:
                 yield from follow(run, channel, control, held)
                 return
             began = run.clock()
+            if self._hint:
+                control.hinted(self._hint, tokens)
+            self._hint = verdict.hint
             recovery = drafter.apply_verdict(tokens)
             if mask is not None:
                 mask.commit(tokens)
@@ -112,7 +110,7 @@ class _Speculation:
                 run.meter.recovered(recovery.hit, recovery.microseconds)
                 control.recovered(recovery.hit)
             first = False
-            if self._reply(verdict, resampled):
+            if self._reply(verdict, resampled, missed=not recovery.hit):
                 run.meter.drafting.append(run.clock() - began)
 
     # The wait.
@@ -123,56 +121,32 @@ class _Speculation:
         while not run.cancelled.is_set():
             if (verdict := channel.poll()) is not None:
                 return verdict
-            if self._send_ahead() or self._grow(waited_for=False):
+            if self._send_ahead() or self._growth.grow(waited_for=False):
                 continue
             if (verdict := channel.wait(run.cancelled, self._control.patience(run.clock()))) is not None:
                 return verdict
         return None
 
-    def _grow(self, *, waited_for: bool) -> bool:
-        """One forward, if any is worth its time."""
-        drafter = self._drafter
-        if drafter.pending:
-            return self._forward(self._control.most, extend=False)
-        if not waited_for and (self._watching or self._policy.explore == "none" or self._spent()):
-            return False
-        frontier = drafter.frontier(self._control.most)
-        width = self._control.width(frontier, self._run.clock(), waited_for=waited_for)
-        return width > 0 and self._forward(width, extend=False)
-
-    def _forward(self, width: int, *, extend: bool) -> bool:
-        began = self._run.clock()
-        report = self._drafter.step(width, extend)
-        if report.exhausted:
-            return False
-        self._run.meter.forwards += 1
-        if report.prefilling:
-            self._control.prefilled(report.rows, self._run.clock() - began)
-        else:
-            self._control.forwarded(report.rows, self._run.clock() - began)
-            self._grown += report.rows
-        return True
-
-    def _spent(self) -> bool:
-        return self._budget is not None and self._grown >= self._budget
-
     # What is sent.
 
-    def _reply(self, verdict: Committed, resampled: int | None) -> bool:
+    def _reply(self, verdict: Committed, resampled: int | None, *, missed: bool) -> bool:
         """Answers a verdict: sends the next draft, unless the cloud has enough to do already."""
         control, channel = self._control, self._channel
-        self._watching = not self._residual and not control.drafting_pays()
-        if self._watching:
+        # The target is left alone, but the drafter reads along, so that it can be told when that changes.
+        self._growth.resting = not self._residual and not control.drafting_pays()
+        if self._growth.resting:
             if not channel.runs_free:
                 channel.draft([], free_run=True)
             self._run.meter.chose("cloud")
             return False
         if channel.owed and not channel.runs_free:
             control.working(verdict.at - control.link.rtt, channel.held)
-            self._grown = 0
+            self._growth.go_on()
             return False
         if channel.runs_free and self._drafter.pending > 1:
             return False  # still reading; the cloud does not wait for it
+        if missed and self._hint and not channel.runs_free and self._send_hint():
+            return False
         began = self._run.clock()
         taken = self._compose()
         if not channel.runs_free:
@@ -193,7 +167,7 @@ class _Speculation:
             # A cloud that goes on by itself waits for nothing.
             if enough or self._channel.runs_free or self._run.cancelled.is_set():
                 break
-            if not self._grow(waited_for=True):
+            if not self._growth.grow(waited_for=True):
                 break
         return drafter.take(count)
 
@@ -209,7 +183,7 @@ class _Speculation:
         if length is not None:
             length = min(length, most)
             while drafter.ready < length and not self._run.cancelled.is_set():
-                if not self._forward(1, extend=True):
+                if not self._growth.forward(1, extend=True):
                     break
             return drafter.take_chain(length)
         while True:
@@ -218,7 +192,7 @@ class _Speculation:
             worth = len(weights) < most and control.width([tip], self._run.clock(), waited_for=True)
             if self._channel.runs_free or self._run.cancelled.is_set() or not worth:
                 break
-            if not self._forward(1, extend=True):
+            if not self._growth.forward(1, extend=True):
                 break
         return drafter.take_chain(control.count(weights))
 
@@ -229,35 +203,35 @@ class _Speculation:
         is_chain = taken.parents == [0, *range(first, first + len(taken.tokens) - 1)][: len(taken.tokens)]
         weights = self._drafter.chain_weights if self._residual else ()
         now = self._run.clock()
+        wants = not self._residual and control.wants_hint()
         size = channel.draft(
             taken.tokens,
             None if is_chain else taken.parents,
             free_run=not self._residual and control.goes_on(),
             weights=weights,
             resampled=resampled,
+            wants_hint=wants,
         )
         if idle:
-            control.sent(now, channel.held, size)
+            control.sent(now, channel.held, size, wants_hint=wants)
         else:
             control.working(now, channel.held)
         self._run.meter.chose("chain" if is_chain else "tree")
-        self._start_round(taken)
+        self._growth.start_round(len(taken.tokens))
 
-    def _start_round(self, taken: Taken) -> None:
-        """Sets how much is grown until the verdict, and where."""
-        control, drafter, policy = self._control, self._drafter, self._policy
-        self._grown = 0
-        allotted = policy.explore in ("uniform", "nonuniform")
-        self._budget = control.budget() if allotted or policy.budget is not None else None
-        if not allotted:
-            return
-        assert self._budget is not None
-        stops = _core.stop_probabilities(drafter.chain_acceptances(len(taken.tokens)))
-        if policy.explore == "uniform":
-            drafter.allot(_core.allocate_uniform(len(stops) - 1, self._budget))
-        else:
-            costs = [1.0] * len(stops)
-            drafter.allot(_core.allocate_nonuniform(stops, costs, self._budget, _RESIDUAL))
+    def _send_hint(self) -> bool:
+        """Sends what the cloud guesses, without waiting for the drafter, if that is likely to yield more."""
+        channel, control = self._channel, self._control
+        count = control.hint_length(min(len(self._hint), self._room(), self._remaining - 1))
+        if not count:
+            return False
+        wants, now = control.wants_hint(), self._run.clock()
+        size = channel.draft(self._hint[:count], wants_hint=wants)
+        self._drafter.skip_numbers(count)
+        control.sent(now, channel.held, size, wants_hint=wants)
+        self._run.meter.chose("hint")
+        self._growth.start_round(0)
+        return True
 
     def _send_ahead(self) -> bool:
         """Sends more of the tree before the verdict, if this is the moment and it pays."""
@@ -281,7 +255,7 @@ class _Speculation:
         if not taken.tokens:
             return False
         self._run.meter.chose("in-flight")
-        channel.draft(taken.tokens, taken.parents)
+        channel.draft(taken.tokens, taken.parents, wants_hint=control.wants_hint())
         return True
 
     def _chain_prospect(self, length: int) -> tuple[float, float]:
@@ -310,12 +284,3 @@ class _Speculation:
                 head=row.head, tail_mass=row.tail_mass, tail=[*row.tail, *answer.sparse.tail]
             )
         return [token]
-
-
-_ARMS: Final = {
-    "none": _core.Arm.none,
-    "single": _core.Arm.single,
-    "uniform": _core.Arm.allotted,
-    "nonuniform": _core.Arm.allotted,
-    "measured": _core.Arm.measured,
-}

@@ -57,6 +57,14 @@ class Stats:
     rounds left to the "cloud" alone."""
     why: str
     """The estimates behind that, in a sentence."""
+    outages: int = 0
+    """How often the connection was lost."""
+    reconnects: int = 0
+    """How often another took its place."""
+    outage_ms: float = 0.0
+    """Time without a connection that was known to be lost, until another took its place."""
+    offline_tokens: int = 0
+    """Tokens that the drafter chose alone meanwhile."""
 
 
 @dataclass(slots=True)
@@ -91,6 +99,18 @@ class Counters:
         self.verdicts += 1
         self.verify += verify
 
+    def add(self, other: Counters) -> None:
+        """Counts what ``other`` has counted, too; the round trip is the newest."""
+        for name in ("rounds", "accepted", "committed", "bytes_up", "bytes_down", "verdicts", "verify"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        # Of the first opening: what a connection takes over from the one before is no prompt.
+        self.reused = self.reused or other.reused
+        self.drafts += other.drafts
+        self.nodes += other.nodes
+        self.max_draft_bytes = max(self.max_draft_bytes, other.max_draft_bytes)
+        self.max_verdict_bytes = max(self.max_verdict_bytes, other.max_verdict_bytes)
+        self.rtt = other.rtt or self.rtt
+
     def ended_round(self, accepted: int, committed: int) -> None:
         """Counts a draft that was answered, and its tokens."""
         self.rounds += 1
@@ -105,7 +125,10 @@ class Meter:
     seed: int
     started: float
     wire: Counters = field(default_factory=Counters)
-    reused_tokens: int = 0
+    """Of the newest connection."""
+    before: Counters = field(default_factory=Counters)
+    """Of those that were lost."""
+    reused_tokens: int | None = None
     forwards: int = 0
     drafting: list[float] = field(default_factory=list)
     hits: list[float] = field(default_factory=list)
@@ -117,6 +140,20 @@ class Meter:
     policy: str = ""
     chosen: Counter[str] = field(default_factory=Counter)
     why: str = ""
+    outages: int = 0
+    reconnects: int = 0
+    outage: float = 0.0
+    offline_tokens: int = 0
+
+    def opened(self, counters: Counters) -> None:
+        """The request was opened, perhaps again; ``counters`` go on counting."""
+        self.before.add(self.wire)
+        self.wire = counters
+
+    def reused(self, tokens: int) -> None:
+        """Takes what the drafter still had of the prompt; when a request goes on, of its first opening."""
+        if self.reused_tokens is None:
+            self.reused_tokens = tokens
 
     def chose(self, choice: str) -> None:
         """Counts what a draft was, or that none was sent."""
@@ -135,10 +172,17 @@ class Meter:
         self.tokens += tokens
         self.last_at = at
 
+    def traffic(self) -> Counters:
+        """What all connections of the request moved together."""
+        sums = Counters()
+        for part in (self.before, self.wire):
+            sums.add(part)
+        return sums
+
     def summary(self, now: float) -> Stats:
         """The figures so far."""
         elapsed = 0.0 if self.first_at is None or self.last_at is None else self.last_at - self.first_at
-        wire = self.wire
+        wire = self.traffic()
         return Stats(
             rounds=wire.rounds,
             accepted_mean=_ratio(wire.accepted, wire.rounds),
@@ -153,7 +197,7 @@ class Meter:
             verify_ms=1e3 * _ratio(wire.verify, wire.verdicts),
             draft_ms=1e3 * _ratio(sum(self.drafting), len(self.drafting)),
             forwards=self.forwards,
-            reused_tokens=self.reused_tokens,
+            reused_tokens=self.reused_tokens or 0,
             cloud_reused_tokens=wire.reused,
             ttft_ms=0.0 if self.first_at is None else 1e3 * (self.first_at - self.started),
             tokens_per_second=_ratio(self.tokens - self.first_tokens, elapsed),
@@ -163,6 +207,10 @@ class Meter:
             policy=self.policy,
             chosen=dict(self.chosen),
             why=self.why,
+            outages=self.outages,
+            reconnects=self.reconnects,
+            outage_ms=1e3 * self.outage,
+            offline_tokens=self.offline_tokens,
         )
 
 

@@ -17,14 +17,11 @@ _ROUNDS: Final = 0.98
 """What a round leaves of the weight of those before: a round is a few tokens more or less, and a dozen of
 them would often seem to be a bad drafter."""
 
-_ALONE: Final = 0.99
+_ALONE: Final = 0.98
 """What a token of the target alone leaves: the network that drafting was paid on may be another by now."""
 
-_PRIOR: Final = 10.0
+_PRIOR: Final = 20.0
 """Tokens that the expectation before any drafting counts for."""
-
-_EXPECTED: Final = 1.2
-"""That expectation: trees, and drafts in flight, yield more than the chains of the model."""
 
 
 class ChainRecord:
@@ -53,7 +50,9 @@ class ChainRecord:
 class Yield:
     """What drafting has really yielded, by what a model foretold of it. O(1), not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: float) -> None:
+        """``expected``: its bias before any drafting."""
+        self._expected = expected
         self._tokens = self._foretold = 0.0
 
     def observe(self, tokens: int, foretold: float) -> None:
@@ -69,4 +68,4 @@ class Yield:
     @property
     def bias(self) -> float:
         """By what to multiply what the model says."""
-        return (self._tokens + _EXPECTED * _PRIOR) / (self._foretold + _PRIOR)
+        return (self._tokens + self._expected * _PRIOR) / (self._foretold + _PRIOR)

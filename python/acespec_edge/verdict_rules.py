@@ -41,6 +41,13 @@ def check_sparse(answered: Answered, verdict: _core.Verdict, accepted: int, term
             raise PeerError(f"sparse row names token {token}: the vocabulary has {terms.vocabulary}")
 
 
+def check_hint(tokens: Sequence[int], terms: Terms) -> None:
+    """Raises PeerError for a hint of tokens that there are not."""
+    for token in tokens:
+        if token >= terms.vocabulary:
+            raise PeerError(f"verdict hints at token {token}: the vocabulary has {terms.vocabulary}")
+
+
 def check_logprobs(reports: Sequence[_core.TokenLogprob], committed: int, terms: Terms) -> None:
     """Raises PeerError unless there is one report for each of ``committed`` tokens, as asked."""
     expected = committed if terms.logprobs >= 0 else 0

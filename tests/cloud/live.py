@@ -14,8 +14,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from acespec_edge import _core
+from acespec_edge.serving import DRAIN_SECONDS
 from cloud_stub.server import CloudServer, Listener
 from cloud_stub.service import Service, ServiceOptions
+from cloud_stub.verifiers.base import Verifier
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.cloud.rig import hashed_logits, plain_greedy, tiny_vocabulary
 
@@ -30,13 +32,28 @@ def running(
     listener: Listener = LOCAL, sockets: list[socket.socket] | None = None, **options: Any
 ) -> Iterator[tuple[Service, str]]:
     """A server in a thread: the service and its address."""
-    service = Service(ScriptedVerifier(LOGITS, tiny_vocabulary()), ServiceOptions(**options))
+    with served(listener, sockets, **options) as (service, address, _):
+        yield service, address
+
+
+@contextlib.contextmanager
+def served(
+    listener: Listener = LOCAL,
+    sockets: list[socket.socket] | None = None,
+    *,
+    drain_seconds: float = DRAIN_SECONDS,
+    verifier: Verifier | None = None,
+    **options: Any,
+) -> Iterator[tuple[Service, str, CloudServer]]:
+    """The same, and the server. ``verifier``: instead of one of LOGITS."""
+    verifier = verifier or ScriptedVerifier(LOGITS, tiny_vocabulary())
+    service = Service(verifier, ServiceOptions(**options))
     ready: queue.Queue[str] = queue.Queue()
-    server = CloudServer(service, listener, on_ready=ready.put)
+    server = CloudServer(service, listener, on_ready=ready.put, drain_seconds=drain_seconds)
     thread = threading.Thread(target=server.run, args=[sockets])
     thread.start()
     try:
-        yield service, ready.get(timeout=TIMEOUT)
+        yield service, ready.get(timeout=TIMEOUT), server
     finally:
         server.should_exit = True
         thread.join(TIMEOUT)

@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models
 
 from acespec_edge import _core
+from acespec_edge.keyring import Key
 from acespec_edge.protocol import parents_from_offsets
 from acespec_edge.token_bytes import BYTE_OF
 from acespec_edge.vocabulary import Vocabulary
@@ -137,7 +138,7 @@ def scripted_rig(size: int = 16, *, max_context: int = 4096, seed: int = 0, **op
 class Client:
     """One connection. Verdicts are appended to ``committed`` the way an edge would."""
 
-    def __init__(self, rig: Rig, identity: str = "") -> None:
+    def __init__(self, rig: Rig, key: Key | None = None) -> None:
         self.rig = rig
         self.inbox: deque[Any] = deque()
         self.hung_up: str | None = None
@@ -145,7 +146,7 @@ class Client:
         self.next_node = 1
         self.nodes: dict[int, tuple[int, int, int]] = {}
         """Token, parent and its draft's base, by number."""
-        self.connection = rig.service.connect(self._hear, self._end, identity)
+        self.connection = rig.service.connect(self._hear, self._end, key)
 
     def _hear(self, data: bytes) -> None:
         assert self.hung_up is None, "a message after the end"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,21 +16,12 @@ from cloud_stub import server as server_module
 from cloud_stub.connection import Connection
 from cloud_stub.service import Service
 from tests.clock import wait_until
+from tests.cloud.bare import UPGRADE, frame
 from tests.cloud.live import LOCAL, TIMEOUT, running, serves
 
-UPGRADE = (
-    b"GET /v1/spec HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
 SMALL = 4096
 REFUSED = _core.Open(request=1, prompt=[], max_tokens=1)
 """Each is answered by a Fault of some hundred bytes."""
-
-
-def frame(payload: bytes) -> bytes:
-    """A masked binary WebSocket frame."""
-    assert len(payload) < 1 << 16
-    return bytes([0x82, 0xFE]) + struct.pack("!H", len(payload)) + bytes(4) + payload
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from acespec_edge import _core, transport
 from acespec_edge.errors import LinkError, UsageError
+from acespec_edge.keyring import Keyring
 from acespec_edge.listening import is_loopback
 from cloud_stub.server import CloudServer, Listener
 from tests.cloud.live import LOCAL, LOGITS, PROMPT, TIMEOUT, Edge, running
@@ -38,7 +39,7 @@ def test_listening_beyond_this_machine_needs_a_token(tmp_path: Path) -> None:
     assert [is_loopback(host) for host in ("0.0.0.0", "192.168.0.2", "::", "llm.example.com")] == [False] * 4
     with pytest.raises(UsageError, match=r"0\.0\.0\.0.*token"):
         Listener(host="0.0.0.0")
-    assert Listener(host="0.0.0.0", token="t").port == 8443
+    assert Listener(host="0.0.0.0", keys=Keyring.of("t")).port == 8443
     with pytest.raises(UsageError, match="certificate and its key"):
         Listener(tls_cert=tmp_path / "cert.pem")
     with pytest.raises(UsageError, match=r"tls_cert .*no such file"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from acespec_edge import _core
+from acespec_edge.keyring import Key
 from acespec_edge.prefix import digest_of, text_of
 from acespec_edge.prompt_codec import compress
 from cloud_stub.verifiers.scripted import ScriptedHandle
@@ -15,6 +16,7 @@ from tests.cloud.rig import Client, Rig, expect_fault, hashed_logits, plain_gree
 
 LOGITS = hashed_logits(16)
 PROMPT = [(5 * place) % 16 for place in range(40)]
+ME, SOMEBODY = Key("me", bytes(32)), Key("somebody", bytes(31) + b"\1")
 Finish, FaultCode = _core.Finish, _core.FaultCode
 
 
@@ -32,9 +34,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def greet(rig: Rig, *, resume: bytes = b"", identity: str = "") -> tuple[Client, bytes]:
+def greet(rig: Rig, *, resume: bytes = b"", of: Key | None = None) -> tuple[Client, bytes]:
     """A connection past its handshake, and its session's key."""
-    client = Client(rig, identity)
+    client = Client(rig, of)
     client.say(rig.hello(resume=resume))
     welcome = client.next()
     assert isinstance(welcome, _core.Welcome)
@@ -243,14 +245,14 @@ def test_an_edge_that_comes_back_displaces_the_connection_it_has_lost(read: list
 
 def test_nobody_resumes_the_session_of_another() -> None:
     rig = scripted_rig()
-    mine, key = greet(rig, identity="me")
+    mine, key = greet(rig, of=ME)
     write(mine, PROMPT, 4)
-    thief, other = greet(rig, resume=key, identity="somebody")
+    thief, other = greet(rig, resume=key, of=SOMEBODY)
     assert other != key and mine.hung_up is None
     thief.say(behind([*PROMPT, 1], 40, request=1, max_tokens=3))
     expect_fault(thief, FaultCode.gone, ends=False)
     assert write(thief, PROMPT, 4, request=2) == 0
-    _, guessed = greet(rig, resume=bytes(16), identity="me")
+    _, guessed = greet(rig, resume=bytes(16), of=ME)
     assert guessed not in (key, bytes(16)) and mine.hung_up is None
 
 

@@ -13,6 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from acespec_edge import _core
+from acespec_edge.keyring import Keyring
 from cloud_stub.scheduler import Pacing
 from cloud_stub.server import Listener
 from cloud_stub.service import Service
@@ -136,7 +137,7 @@ def test_silent_connections_are_ended() -> None:
 
 
 def test_the_token_is_asked_for_before_the_upgrade() -> None:
-    with running(Listener(port=0, token="s3cret")) as (service, address):
+    with running(Listener(port=0, keys=Keyring.of("s3cret"))) as (service, address):
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic s3cret"}):
             with pytest.raises(InvalidStatus) as refused:
                 Edge(address, service, additional_headers=headers)

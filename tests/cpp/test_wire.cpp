@@ -93,6 +93,18 @@ Open open_zstd() {
   return open;
 }
 
+Draft draft_hinting() {
+  Draft draft{1, 7, 1042, 20, {}, ids({5})};
+  draft.wants_hint = true;
+  return draft;
+}
+
+Verdict verdict_hint() {
+  Verdict verdict{1, 7, 1042, 20, ids({6})};
+  verdict.hint = ids({7, 150000, 8});
+  return verdict;
+}
+
 /// The messages of tests/vectors/wire/messages.json.
 std::vector<std::pair<std::string, Message>> described() {
   Hello hello;
@@ -145,6 +157,8 @@ std::vector<std::pair<std::string, Message>> described() {
       {"draft_more_tail", Draft{1, 6, 1042, 20, {}, {}, false, {}, kNoToken, true}},
       {"verdict_logprobs", verdict_logprobs()},
       {"verdict_sparse", verdict_sparse()},
+      {"draft_hinting", draft_hinting()},
+      {"verdict_hint", verdict_hint()},
       {"draft_chain",
        Draft{
            1, 3, 1042, 17, {}, ids({150000, 150001, 150002, 150003, 150004, 150005, 150006, 150007}), false}},

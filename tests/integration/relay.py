@@ -8,8 +8,8 @@ import threading
 
 
 class Relay:
-    """Forwards one port of this machine to another. ``cut``: both ends see the connection break.
-    ``swallow``: bytes vanish, and nobody is told.
+    """Forwards one port of this machine to another. ``cut``: both ends of the connections that are open see
+    them break. ``swallow``: their bytes vanish, and nobody is told. Connections that come later live.
     """
 
     def __init__(self, port: int) -> None:
@@ -17,12 +17,12 @@ class Relay:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._sockets: list[socket.socket] = []
-        self._swallowing = False
+        self._swallowed: set[socket.socket] = set()
         self._threads = [threading.Thread(target=self._accept, name="relay", daemon=True)]
         self._threads[0].start()
 
     def swallow(self) -> None:
-        self._swallowing = True
+        self._swallowed.update(self._sockets)
 
     def cut(self) -> None:
         for end in self._sockets:
@@ -55,7 +55,8 @@ class Relay:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if not self._swallowing:
+                if source not in self._swallowed:
                     sink.sendall(data)
         with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
+            if source not in self._swallowed:
+                sink.shutdown(socket.SHUT_RDWR)

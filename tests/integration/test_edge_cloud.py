@@ -333,7 +333,7 @@ def drain(edge: EdgeRuntime, strike: Callable[[], None], after: int) -> LinkErro
 def test_w1_a_broken_connection(bundle: Bundle, after: int) -> None:
     with served(bundle, verify_ms=SLOWLY) as port, contextlib.closing(Relay(port)) as relay:
         url = f"ws://127.0.0.1:{relay.port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, reconnect_for=0) as edge:
             began = time.monotonic()
             assert "lost the connection" in str(drain(edge, relay.cut, after))
             assert time.monotonic() - began < 5.0
@@ -343,7 +343,7 @@ def test_w1_a_broken_connection(bundle: Bundle, after: int) -> None:
 def test_w2_a_black_hole(bundle: Bundle) -> None:
     with served(bundle, verify_ms=SLOWLY) as port, contextlib.closing(Relay(port)) as relay:
         url = f"ws://127.0.0.1:{relay.port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, timeout=2.0) as edge:
+        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, reconnect_for=0) as edge:
             began = time.monotonic()
             drain(edge, relay.swallow, 3)
             assert time.monotonic() - began < LIMIT
@@ -351,7 +351,9 @@ def test_w2_a_black_hole(bundle: Bundle) -> None:
 
 def test_a_cloud_that_shuts_down_says_so(bundle: Bundle) -> None:
     service = make_service(bundle, verify_ms=SLOWLY)
-    with EdgeRuntime(bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT) as edge:
+    with EdgeRuntime(
+        bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT, reconnect_for=0
+    ) as edge:
         assert "shutting down" in str(drain(edge, functools.partial(service.close), 2))
 
 

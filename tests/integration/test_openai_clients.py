@@ -15,6 +15,7 @@ import pytest
 
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
+from acespec_edge.keyring import Keyring
 from cloud_stub.local import LocalLink
 from cloud_stub.service import Service
 from tests.clock import LIMIT, wait_until
@@ -55,7 +56,7 @@ def live(bundle: Bundle) -> Iterator[Live]:
     with served(bundle) as port:
         url = f"ws://127.0.0.1:{port}/v1/spec"
         edge = EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT)
-        with serving(edge, ["the-key"], context=CONTEXT) as live:
+        with serving(edge, Keyring.of("the-key"), context=CONTEXT) as live:
             yield live
 
 

@@ -39,8 +39,9 @@ def runtime(
     **options: Any,
 ) -> EdgeRuntime:
     """One connection: ``cloud``, or one that ``target`` answers. Chains of one length, unless another is
-    named: beside a target that takes no time nothing is worth drafting."""
+    named: beside a target that takes no time nothing is worth drafting. A lost connection is an error."""
     fake = drafter if isinstance(drafter, FakeDrafter) else FakeDrafter(drafter, context=context)
     link = cloud or FakeCloud(target)
     options.setdefault("draft_length", 8)
+    options.setdefault("reconnect_for", 0.0)
     return EdgeRuntime(bundle, lambda: link, drafter=fake, context=context, **options)

@@ -243,6 +243,9 @@ class FakeDrafter:
         self._next_number += len(tokens)
         return Taken(tokens, parents)
 
+    def skip_numbers(self, count: int) -> None:
+        self._next_number += count
+
     def chain_acceptances(self, most: int) -> list[float]:
         return [0.9] * min(most, len(self.chain))
 

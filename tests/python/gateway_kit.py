@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.server import GatewayServer
 from acespec_edge.gateway.service import Gateway
+from acespec_edge.keyring import Keyring
+from acespec_edge.serving import DRAIN_SECONDS
 from tests.clock import LIMIT
 from tests.python.fakes import ENTRIES, Choose, make_bundle
 
@@ -46,16 +49,26 @@ class Live:
 
 
 @contextlib.contextmanager
-def serving(edge: EdgeRuntime, keys: Sequence[str] = (), **options: Any) -> Iterator[Live]:
-    """``options``: of Gateway. The runtime is closed at the end."""
+def serving(
+    edge: EdgeRuntime,
+    keys: Keyring | None = None,
+    *,
+    listener: Listener | None = None,
+    verify: ssl.SSLContext | bool = True,
+    drain_seconds: float = DRAIN_SECONDS,
+    **options: Any,
+) -> Iterator[Live]:
+    """``verify``: of the client. ``options``: of Gateway. The runtime is closed at the end."""
     gateway = Gateway(edge, **options)
     ready: queue.Queue[str] = queue.Queue()
-    server = GatewayServer(gateway, Listener(port=0), keys, on_ready=ready.put)
+    server = GatewayServer(
+        gateway, listener or Listener(port=0), keys, on_ready=ready.put, drain_seconds=drain_seconds
+    )
     thread = threading.Thread(target=server.run, name="gateway", daemon=True)
     thread.start()
     url = ready.get(timeout=LIMIT)
     try:
-        with httpx.Client(base_url=url, timeout=LIMIT, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=LIMIT, trust_env=False, verify=verify) as client:
             yield Live(gateway, server, url, client)
     finally:
         server.should_exit = True

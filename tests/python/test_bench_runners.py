@@ -149,7 +149,7 @@ def test_a_dense_row_travels_with_every_rejection(tmp_path: Path, temperature: f
     drafter = _core.Drafter(engine, _core.DrafterOptions(context=256, max_nodes=64))
     with EdgeRuntime(bundle, connector, drafter=drafter, context=256) as edge:
         result = edge.generate(PROMPT, max_tokens=40, sampling="residual", temperature=temperature, seed=1)
-        link = edge._channel._link  # type: ignore[union-attr]
+        link = edge._uplink._channel._link  # type: ignore[union-attr]
         plain_bytes = link.bytes_down - connector.padding
     assert rejections > 3 and connector.padding == rejections * 2 * 64
     assert 0 < result.stats.bytes_down < plain_bytes  # and the Welcome

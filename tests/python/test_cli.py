@@ -32,10 +32,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def command(arguments: Sequence[str], *, cloud: FakeCloud | None = None) -> tuple[int, str, str]:
         class FakeRuntime(EdgeRuntime):
-            def __init__(self, folder: Path, address: str | None, **options: Any) -> None:
+            def __init__(self, folder: Path, address: list[str] | None, **options: Any) -> None:
                 link = cloud or FakeCloud(TARGET)
                 opened = bundle if folder == Path("BUNDLE") else Bundle.load(folder)
-                wire = (lambda: link) if address == "FAKE" else address
+                wire = (lambda: link) if address == ["FAKE"] else address
                 # Beside a target that takes no time nothing is worth drafting.
                 if options.get("draft_length") is None:
                     options["draft_length"] = 8
@@ -71,7 +71,7 @@ def test_json_is_one_object(run: Run) -> None:
     status, out, err = run(generate("--json", "--max-tokens", "5", "--seed", "9"))
     answer = json.loads(out)
     assert (status, err, out.count("\n")) == (0, "", 1)
-    assert list(answer) == ["text", "token_ids", "finish_reason", "usage", "logprobs", "stats"]
+    assert list(answer) == ["text", "token_ids", "finish_reason", "usage", "logprobs", "origins", "stats"]
     assert answer["logprobs"] is None
     assert (answer["text"], answer["finish_reason"], answer["stats"]["seed"]) == ("hello", "length", 9)
     assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 5, "total_tokens": 7}
@@ -166,12 +166,22 @@ def test_wrong_usage_is_status_2_and_names_it(run: Run, arguments: list[str], co
 
 
 def test_a_lost_cloud_is_status_1_after_what_came(run: Run) -> None:
-    status, out, err = run(generate("--draft-length", "4"), cloud=FakeCloud(TARGET, vanish_after=3))
+    strict = generate("--draft-length", "4", "--reconnect-for", "0")
+    status, out, err = run(strict, cloud=FakeCloud(TARGET, vanish_after=3))
     assert status == 1
     assert out == "hello \n"
     assert err.startswith("acespec: ") and err.count("\n") == 1
-    status, out, err = run(generate("--draft-length", "4", "--json"), cloud=FakeCloud(TARGET, vanish_after=3))
+    status, out, err = run([*strict, "--json"], cloud=FakeCloud(TARGET, vanish_after=3))
     assert (status, json.loads(out)["text"], json.loads(out)["finish_reason"]) == (1, "hello ", "error")
+
+
+def test_what_becomes_of_the_link_is_told_on_standard_error(run: Run) -> None:
+    alone = generate("--draft-length", "4", "--offline-after", "0", "--max-tokens", "18")
+    status, out, err = run(alone, cloud=FakeCloud(TARGET, vanish_after=3))
+    assert (status, out) == (0, "hello there, edge.\n")
+    lost, offline = err.splitlines()
+    assert lost == "acespec: the fake link is lost; waiting for another connection"
+    assert offline.startswith("acespec: no cloud for ") and offline.endswith("goes on alone")
 
 
 def test_debug_shows_where(run: Run) -> None:

@@ -68,7 +68,9 @@ def test_w2_silence_is_noticed_within_the_timeout(bundle: Bundle) -> None:
 
 def test_the_next_request_connects_anew_after_a_loss(bundle: Bundle) -> None:
     clouds = iter([FakeCloud(TARGET, vanish_after=3), FakeCloud(TARGET)])
-    with EdgeRuntime(bundle, lambda: next(clouds), drafter=FakeDrafter(DRAFTER), draft_length=8) as edge:
+    with EdgeRuntime(
+        bundle, lambda: next(clouds), drafter=FakeDrafter(DRAFTER), draft_length=8, reconnect_for=0.0
+    ) as edge:
         with pytest.raises(LinkError):
             edge.generate(PROMPT, max_tokens=40)
         assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)

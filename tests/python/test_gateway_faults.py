@@ -43,8 +43,8 @@ def bundle(tmp_path: Path) -> Bundle:
     return chat_bundle(tmp_path / "bundle")
 
 
-def reconnecting(bundle: Bundle, *clouds: FakeCloud) -> EdgeRuntime:
-    """A runtime that gets the next of ``clouds`` whenever it connects."""
+def reconnecting(bundle: Bundle, *clouds: FakeCloud, **options: Any) -> EdgeRuntime:
+    """A runtime that gets the next of ``clouds`` whenever it connects; it waits for none."""
     links = iter(clouds)
 
     def connector() -> FakeCloud:
@@ -52,7 +52,8 @@ def reconnecting(bundle: Bundle, *clouds: FakeCloud) -> EdgeRuntime:
             return next(links)
         raise LinkError("cannot reach the cloud at nowhere")
 
-    return EdgeRuntime(bundle, connector, drafter=FakeDrafter(TARGET), draft_length=8)
+    options.setdefault("reconnect_for", 0.0)
+    return EdgeRuntime(bundle, connector, drafter=FakeDrafter(TARGET), draft_length=8, **options)
 
 
 def fault(answer: httpx.Response) -> tuple[str, dict[str, Any]]:
@@ -83,6 +84,68 @@ def test_w1_a_cloud_that_is_lost_in_a_stream_is_an_error_event(bundle: Bundle) -
         assert (error["code"], error["message"]) == ("cloud_lost", "the fake link is lost")
         answer = live.chat(max_tokens=18).json()
         assert answer["choices"][0]["message"]["content"] == "hello there, edge."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_w1_a_cloud_that_comes_back_in_an_answer_is_not_noticed(bundle: Bundle, stream: bool) -> None:
+    clouds = FakeCloud(TARGET, vanish_after=3), FakeCloud(TARGET)
+    with serving(reconnecting(bundle, *clouds, reconnect_for=60.0)) as live:
+        answer = live.chat(max_tokens=18, stream=stream)
+        if stream:
+            *chunks, last = events(answer)
+            assert last == "[DONE]"
+            text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+            assert not any("acespec" in chunk for chunk in chunks)
+        else:
+            text = answer.json()["choices"][0]["message"]["content"]
+            assert "acespec" not in answer.json()["usage"]
+        assert text == "hello there, edge."
+
+
+def test_what_the_drafter_wrote_alone_is_marked(bundle: Bundle) -> None:
+    edge = reconnecting(bundle, FakeCloud(TARGET, vanish_after=3), reconnect_for=60.0, offline_after=0.0)
+    with serving(edge) as live:
+        *chunks, usage, last = events(
+            live.chat(max_tokens=18, stream=True, stream_options={"include_usage": True})
+        )
+        assert last == "[DONE]"
+        marked = [chunk["choices"][0]["delta"]["content"] for chunk in chunks if "acespec" in chunk]
+        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert text == "hello there, edge."
+        assert 0 < len("".join(marked)) < len(text)
+        assert text.endswith("".join(marked))
+        assert {chunk["acespec"]["origin"] for chunk in chunks if "acespec" in chunk} == {"edge"}
+        assert usage["usage"]["acespec"] == {"edge_tokens": len("".join(marked))}
+        whole = live.chat(max_tokens=18).json()
+        assert whole["usage"]["acespec"] == {"edge_tokens": 18}
+
+
+async def test_a_long_pause_in_a_stream_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "_COMMENT_AFTER", 0.02)
+    go_on = asyncio.Event()
+
+    async def pausing() -> AsyncGenerator[bytes, None]:
+        await asyncio.sleep(0.1)
+        yield b"data: 1\n\n"
+        await go_on.wait()
+        yield b"data: 2\n\n"
+
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+            if sent.count(b": waiting\n\n") == 3:
+                go_on.set()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    answer = EventStream(pausing(), contextlib.ExitStack())
+    await asyncio.wait_for(answer({"type": "http"}, receive, send), LIMIT)
+    assert sent[0] == b"data: 1\n\n", "a comment would have settled the status"
+    assert sent[-2:] == [b"data: 2\n\n", b""]
+    assert set(sent[1:-2]) == {b": waiting\n\n"}
 
 
 def test_a_cloud_that_lies_is_a_bad_gateway(bundle: Bundle) -> None:
@@ -226,7 +289,7 @@ async def test_what_is_stopped_before_it_began_ends_too(bundle: Bundle) -> None:
 
 
 def test_a_head_that_never_comes_ends_the_connection(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acespec_edge.gateway.server._HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("acespec_edge.http_connection._HEAD_TIMEOUT", 0.2)
     with serving(runtime(bundle, drafter=SLOW, cloud=FakeCloud(SLOW))) as live:
         with socket.create_connection(("127.0.0.1", live.port), LIMIT) as sock:
             sock.sendall(b"GET /v1/models HTTP/1.1\r\nHost: local")

@@ -36,7 +36,7 @@ from tests.python.fakes import FakeCloud, FakeDrafter, decode_plainly, make_bund
 from tests.python.simulate_kit import trace as made_up
 
 EDGE = EdgeProfile("edge", {1: 12.0, 8: 20.0, 16: 30.0})
-FIXED = ("chain", "tree", "in-flight")
+FIXED = ("chain", "tree", "in-flight", "going-on")
 CELLS = [(150, 1, 20), (150, 1, 250), (72, 0.7, 100), (72, 0.7, 250), (500, 50, 20), (500, 50, 100)]
 """Milliseconds: base and node of a verification, round trip."""
 
@@ -55,6 +55,8 @@ def test_the_names_are_what_was_announced() -> None:
         "chain",
         "tree",
         "in-flight",
+        "going-on",
+        "hinted",
         "acespec",
         "acespec-single",
         "acespec-uniform",
@@ -71,7 +73,7 @@ def test_the_names_are_what_was_announced() -> None:
 
 def test_only_auto_chooses_by_itself() -> None:
     for name, policy in POLICIES.items():
-        open_ends = [policy.in_flight, policy.go_on, policy.cloud_only]
+        open_ends = [policy.in_flight, policy.go_on, policy.hint, policy.cloud_only]
         assert (None in open_ends) == (name == "auto")
 
 

@@ -233,7 +233,7 @@ def test_messages_are_values() -> None:
     assert draft != _core.Cancel(request=1)
     assert repr(draft) == (
         "Draft(request=1, round=0, base=2, first_node=1, parent_offsets=[], tokens=[3, 4], free_run=False, "
-        "q=[], resampled=-1, more_tail=False)"
+        "q=[], resampled=-1, more_tail=False, wants_hint=False)"
     )
     draft.tokens = [7]
     assert draft.tokens == [7]

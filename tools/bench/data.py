@@ -56,6 +56,16 @@ def load_prompts(folder: Path | None = None) -> dict[str, list[Prompt]]:
     }
 
 
+def long_prompts(folder: Path) -> Iterator[str]:
+    """Prompts of thousands of tokens, of agents at work and of meetings, from JSON lines in `folder`.
+
+    Raises UsageError naming the file, and the line, that is missing or malformed.
+    """
+    for name in ("sweagent_steps.jsonl", "taubench_airline20.jsonl", "qmsum_long5.jsonl"):
+        for row in _rows(folder / name, "id", "prompt"):
+            yield row["prompt"]
+
+
 def read_prompts(path: Path) -> dict[str, list[Prompt]]:
     """Prompts by kind from JSON lines of id, kind and prompt; the file's own order within a kind.
 

@@ -129,6 +129,11 @@ void Drafter::give(NodeId node, Taken& taken) {
   }
 }
 
+void Drafter::skip_numbers(std::uint32_t count) {
+  const Exclusive::Scope scope(busy_, "this drafter");
+  next_number_ += count;
+}
+
 // The last node of the main chain that is sent; the root when none is.
 NodeId Drafter::last_sent() const {
   NodeId at = tree_.root();

@@ -132,6 +132,7 @@ Draft read(const fb::Draft& table) {
   }
   m.resampled = TokenId{table.resampled()};
   m.more_tail = table.more_tail();
+  m.wants_hint = table.wants_hint();
   return m;
 }
 
@@ -175,6 +176,7 @@ Verdict read(const fb::Verdict& table) {
     m.sparse = read(*table.sparse(), head.token_width());
   }
   m.reused = table.reused();
+  m.hint = unpack(bytes(table.hint()), head.token_width(), "Verdict.hint");
   return m;
 }
 

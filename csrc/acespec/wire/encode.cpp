@@ -86,7 +86,9 @@ void put(Builder& b, const Draft& m) {
   const auto parent_offsets = bytes(b, m.parent_offsets);
   const auto q = numbers(b, m.q);
   const fb::DraftHead head(m.base, m.first_node, m.request, m.round, width, m.free_run);
-  b.Finish(fb::CreateDraft(b, &head, tokens, parent_offsets, q, m.resampled.value(), m.more_tail), kDraftId);
+  b.Finish(fb::CreateDraft(b, &head, tokens, parent_offsets, q, m.resampled.value(), m.more_tail,
+                           m.wants_hint),
+           kDraftId);
 }
 
 void put(Builder& b, const Verdict& m) {
@@ -103,7 +105,7 @@ void put(Builder& b, const Verdict& m) {
     tail_columns.add(m.sparse->tail, &TokenProbability::p);
   }
   const std::uint8_t width = widest({width_of(m.tokens), width_of(top.tokens), width_of(head_columns.tokens),
-                                     width_of(tail_columns.tokens)});
+                                     width_of(tail_columns.tokens), width_of(m.hint)});
   const auto tokens = bytes(b, pack(m.tokens, width));
   const auto logprobs = numbers(b, of_tokens);
   const auto top_tokens = bytes(b, pack(top.tokens, width));
@@ -116,9 +118,10 @@ void put(Builder& b, const Verdict& m) {
     const auto tail_values = numbers(b, tail_columns.values);
     sparse = fb::CreateSparseRow(b, head_tokens, head_values, tail_tokens, tail_values, m.sparse->tail_mass);
   }
+  const auto hint = bytes(b, pack(m.hint, width));
   const fb::VerdictHead head(m.base, m.accepted_node, m.queue_us, m.verify_us, m.request, m.round,
                              static_cast<fb::Finish>(m.finish), width);
-  b.Finish(fb::CreateVerdict(b, &head, tokens, logprobs, top_tokens, top_values, sparse, m.reused),
+  b.Finish(fb::CreateVerdict(b, &head, tokens, logprobs, top_tokens, top_values, sparse, m.reused, hint),
            kVerdictId);
 }
 

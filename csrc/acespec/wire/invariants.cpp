@@ -202,8 +202,9 @@ Problem check_residual(const Draft& m) {
   if (m.resampled < kNoToken) {
     return "Draft.resampled is " + std::to_string(m.resampled.value()) + "; a token, or -1 for none";
   }
-  if (m.more_tail && (!m.tokens.empty() || m.resampled != kNoToken || m.free_run)) {
-    return "Draft.more_tail asks for samples and nothing else; tokens, resampled and free_run must be unset";
+  if (m.more_tail && (!m.tokens.empty() || m.resampled != kNoToken || m.free_run || m.wants_hint)) {
+    return "Draft.more_tail asks for samples and nothing else; tokens, resampled, free_run and wants_hint "
+           "must be unset";
   }
   return std::nullopt;
 }
@@ -295,6 +296,12 @@ Problem check(const Verdict& m, const Limits& limits) {
     return problem;
   }
   if (auto problem = check_logprobs(m, limits)) {
+    return problem;
+  }
+  if (!m.hint.empty() && (m.sparse || m.finish != Finish::kNone)) {
+    return "Verdict.hint is of what follows the tokens; with a sparse row or a finish reason it must be unset";
+  }
+  if (auto problem = check_tokens("Verdict.hint", m.hint, limits.max_nodes)) {
     return problem;
   }
   return check_sparse(m, limits);

@@ -115,6 +115,7 @@ struct Draft {
   TokenId resampled = kNoToken;
   /// Residual mode: asks for more tail samples of the row rejected at `base`, and nothing else.
   bool more_tail = false;
+  bool wants_hint = false;  ///< the verdict may say how the cloud thinks that the text goes on
   bool operator==(const Draft&) const = default;
 };
 
@@ -149,6 +150,9 @@ struct Verdict {
   /// its successor and names it in the next Draft.
   std::optional<SparseRow> sparse{};
   std::uint32_t reused = 0;  ///< of round 0: prompt tokens whose keys and values were there already
+  /// What may follow `tokens`, by the cloud's own guess: nothing of it is committed. Only while the request
+  /// goes on, and not beside a sparse row.
+  std::vector<TokenId> hint{};
   bool operator==(const Verdict&) const = default;
 };
 

@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
-    CloudAddress,
+    ClientCert,
+    ClientKey,
+    CloudAddresses,
     Context,
     ModeName,
+    OfflineAfter,
     PolicyName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -44,7 +49,7 @@ _PASTE_GAP: Final = 0.02
 
 def chat(
     bundle: BundleFolder,
-    cloud: CloudAddress = None,
+    cloud: CloudAddresses = None,
     mode: ModeName = "auto",
     target: TargetSource = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
@@ -57,8 +62,12 @@ def chat(
     context: Context = 2048,
     policy: PolicyName = "auto",
     threads: Threads = 1,
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends; commands are /reset, /system, /stats, /quit.
     Through a pipe, every line is a message."""
@@ -70,10 +79,15 @@ def chat(
         target=target,
         token_file=token_file,
         ca=ca,
+        client_cert=client_cert,
+        client_key=client_key,
         mode=cast("Mode", mode),
         policy=policy,
         threads=threads,
         context=context,
+        reconnect_for=reconnect_for,
+        offline_after=offline_after,
+        on_link=say,
     ) as edge:
         if edge.bundle.chat_template is None:
             raise UsageError(

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from acespec_edge.commands.link import say
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
     CacheMb,
-    CloudAddress,
+    ClientCert,
+    ClientKey,
+    CloudAddresses,
     ModeName,
+    OfflineAfter,
     PolicyName,
+    ReconnectFor,
     TargetSource,
     Threads,
     TokenFile,
@@ -36,7 +41,7 @@ def generate(
         str, typer.Argument(metavar="PROMPT", help="The prompt; - reads it from standard input.")
     ],
     bundle: BundleFolder,
-    cloud: CloudAddress = None,
+    cloud: CloudAddresses = None,
     mode: ModeName = "auto",
     target: TargetSource = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens generated at most.")] = 256,
@@ -89,8 +94,12 @@ def generate(
     width: Annotated[int, typer.Option(help="Tree nodes in one forward of the drafter, at most.")] = 16,
     cache_mb: CacheMb = 32,
     threads: Threads = 1,
+    reconnect_for: ReconnectFor = 60.0,
+    offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Show figures on standard error.")] = False,
@@ -108,12 +117,17 @@ def generate(
         target=target,
         token_file=token_file,
         ca=ca,
+        client_cert=client_cert,
+        client_key=client_key,
         mode=cast("Mode", mode),
         threads=threads,
         policy=policy,
         draft_length=draft_length,
         width=width,
         cache_mb=cache_mb,
+        reconnect_for=reconnect_for,
+        offline_after=offline_after,
+        on_link=say,
     ) as edge:
         options: dict[str, Any] = {
             "max_tokens": max_tokens,

@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 BundleFolder = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The draft bundle.")]
-CloudAddress = Annotated[
-    str | None, typer.Option("--cloud", metavar="URL", help="ws(s):// address of the verifier, or local.")
+CloudAddresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cloud",
+        metavar="URL[#cost=N]",
+        help="ws(s):// address of the verifier, or local; of several the best that answers serves.",
+    ),
 ]
 ModeName = Annotated[
     str, typer.Option("--mode", help="auto speculates, cloud is the target alone, edge the drafter alone.")
@@ -24,6 +29,22 @@ PolicyName = Annotated[
 Threads = Annotated[int, typer.Option("--threads", help="Threads of the drafter.")]
 CacheMb = Annotated[int, typer.Option("--cache-mb", help="MiB of keys and values for branches.")]
 Context = Annotated[int, typer.Option("--context", help="Tokens that the drafter holds.")]
+ReconnectFor = Annotated[
+    float,
+    typer.Option(
+        "--reconnect-for",
+        metavar="SECONDS",
+        help="How long a request tries to get a lost connection back; 0 ends it at once.",
+    ),
+]
+OfflineAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--offline-after",
+        metavar="SECONDS",
+        help="Without a cloud for so long, the drafter goes on alone, which is told; by default it waits.",
+    ),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -33,4 +54,12 @@ TokenFile = Annotated[
 Authority = Annotated[
     Path | None,
     typer.Option("--ca", metavar="FILE", help="PEM file of a private certificate authority."),
+]
+ClientCert = Annotated[
+    Path | None,
+    typer.Option("--client-cert", metavar="FILE", help="PEM file of this device's certificate."),
+]
+ClientKey = Annotated[
+    Path | None,
+    typer.Option("--client-key", metavar="FILE", help="PEM file of its key."),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +33,10 @@ def simulate(
     cloud: Annotated[
         list[str] | None,
         typer.Option(metavar="PROFILE", help="Name, JSON file, or BASE,PER_NODE in ms; may be repeated."),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="ACCEPTANCE[,MS]", help="The cloud has a draft head."),
     ] = None,
     rtt: Annotated[list[str] | None, typer.Option(help="Round trip: 100ms" + _LISTS)] = None,
     up: Annotated[list[str] | None, typer.Option(help="Rate towards the cloud: 1mbit" + _LISTS)] = None,
@@ -64,10 +68,10 @@ def simulate(
             def advance(name: str, part: float, number: int = number) -> None:
                 hear(name, (number + part) / len(grid))
 
-            found = _figures(loaded, cell, jitter, names, requests, advance)
+            found = _figures(loaded, cell, head, jitter, names, requests, advance)
             cells.append({**cell, "policies": [asdict(one) for one in found]})
     if as_json:
-        about = {"pair": loaded.pair, "temperature": loaded.temperature, "cells": cells}
+        about = {"pair": loaded.pair, "temperature": loaded.temperature, "head": head, "cells": cells}
         print(json.dumps(about))
     else:
         print(f"{loaded.drafter} drafts for {loaded.target}, T = {loaded.temperature:g}")
@@ -86,6 +90,7 @@ def _grid(**axes: list[str]) -> list[dict[str, str]]:
 def _figures(
     trace: Trace,
     cell: dict[str, str],
+    head: str | None,
     jitter: str,
     names: list[str],
     requests: int | None,
@@ -93,7 +98,7 @@ def _figures(
 ) -> list[Figures]:
     from acespec_edge.simulate.figures import figures
     from acespec_edge.simulate.link import Network
-    from acespec_edge.simulate.profiles import cloud_profile, edge_profile
+    from acespec_edge.simulate.profiles import cloud_profile, edge_profile, head_profile
     from acespec_edge.simulate.runner import CLOUD, Setting, simulate
 
     if not cell["clients"].isdecimal() or not 1 <= int(cell["clients"]) <= 1000:
@@ -101,6 +106,8 @@ def _figures(
     if requests is not None and requests < 1:
         raise UsageError(f"--requests is {requests}: give 1 or more")
     edge, cloud = edge_profile(cell["edge"], trace), cloud_profile(cell["cloud"], trace)
+    if head is not None:
+        cloud = replace(cloud, head=head_profile(head))
     network = Network(
         rtt=seconds(cell["rtt"], "--rtt"),
         up=bits_per_second(cell["up"], "--up"),

@@ -55,13 +55,16 @@ async def stream_answer(
             async for part in run:
                 choices = [] if begun else form.begin(job.choice)
                 begun = True
+                mark: dict[str, Any] = {}
                 if isinstance(part, Result):
                     choices += form.end(job.choice, part)
                     counts.append(part.usage)
                 else:
                     choices += form.piece(job.choice, part)
+                    if part.origin == "edge":
+                        mark = {"acespec": {"origin": "edge"}}
                 for choice in choices:
-                    yield event({**head, "choices": [choice], **more})
+                    yield event({**head, "choices": [choice], **more, **mark})
     if usage:
         yield event({**head, "choices": [], "usage": _usage(jobs, counts)})
     yield DONE
@@ -94,10 +97,15 @@ def _head(gateway: Gateway, form: Form, kind: str) -> dict[str, Any]:
 
 
 def _usage(jobs: Sequence[Job], counts: Sequence[Usage]) -> dict[str, Any]:
-    """Every prompt counts once, however many choices it has: as it was read for the first of them."""
+    """Every prompt counts once, however many choices it has: as it was read for the first of them. Tokens
+    that the target has not chosen are told apart."""
     prompts: dict[int, Usage] = {}
     for job, count in zip(jobs, counts, strict=True):
         prompts.setdefault(job.prompt_number, count)
     output = sum(count.completion_tokens for count in counts)
     cached = sum(count.cached_tokens for count in prompts.values())
-    return Usage(sum(count.prompt_tokens for count in prompts.values()), output, cached).to_dict()
+    edge = sum(count.edge_tokens for count in counts)
+    return {
+        **Usage(sum(count.prompt_tokens for count in prompts.values()), output, cached).to_dict(),
+        **({"acespec": {"edge_tokens": edge}} if edge else {}),
+    }

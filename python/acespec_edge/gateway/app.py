@@ -1,10 +1,11 @@
-"""The ASGI application: OpenAI's endpoints under /v1, and /healthz."""
+"""The ASGI application: OpenAI's endpoints under /v1, /healthz and /metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,18 +16,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from acespec_edge.errors import AcespecError
-from acespec_edge.gateway.access import Guard
+from acespec_edge.gateway.access import Guard, key_of
 from acespec_edge.gateway.answers import Form, stream_answer, whole_answer
 from acespec_edge.gateway.body import read_object
 from acespec_edge.gateway.chat import chat_form, chat_jobs
 from acespec_edge.gateway.completions import completion_form, completion_jobs
 from acespec_edge.gateway.errors import ApiError, api_error
+from acespec_edge.gateway.metrics import CONTENT_TYPE, GatewayMetrics
+from acespec_edge.gateway.observed import Observed
 from acespec_edge.gateway.schema import Asked, ChatRequest, CompletionRequest, parse
 from acespec_edge.gateway.service import Gateway, Job
 from acespec_edge.gateway.sse import EventStream, JsonAnswer, attended, error_answer
+from acespec_edge.keyring import Keyring
 
 
-def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
+def build_app(gateway: Gateway, keys: Keyring | None = None) -> Starlette:
     """The application around ``gateway``, whose runtime it closes when it shuts down. ``keys``: see Guard."""
 
     @contextlib.asynccontextmanager
@@ -53,8 +57,14 @@ def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
         return await _answer(request, gateway, asked, form, lambda: completion_jobs(gateway, asked))
 
     async def healthz(request: Request) -> Response:
-        return JsonAnswer({"status": "ok", "model": gateway.name, "requests": gateway.turns.inside})
+        status = "draining" if gateway.draining else "ok"
+        state = {"status": status, "model": gateway.name, "requests": gateway.turns.inside}
+        return JsonAnswer(state, status_code=503 if gateway.draining else 200)
 
+    async def metrics(request: Request) -> Response:
+        return Response(exported.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    exported = GatewayMetrics(gateway)
     return Starlette(
         routes=[
             Route("/v1/models", models),
@@ -62,8 +72,9 @@ def build_app(gateway: Gateway, keys: Sequence[str] = ()) -> Starlette:
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/healthz", healthz),
+            Route("/metrics", metrics),
         ],
-        middleware=[Middleware(Guard, keys=keys)],
+        middleware=[Middleware(Observed, metrics=exported), Middleware(Guard, keys=keys)],
         exception_handlers={
             AcespecError: _refuse,
             ApiError: _refuse,
@@ -84,9 +95,12 @@ async def _answer(
 ) -> Response:
     """What ``asked`` gets, from its place in the waiting room to its end."""
     gateway.check_model(asked.model)
+    quota = gateway.quotas.of(key_of(request.scope))
     with contextlib.ExitStack() as place:
+        place.enter_context(quota.admitted())
         place.enter_context(gateway.admitted())
         jobs = await attended(request.receive, prepare())
+        jobs = [replace(job, charge=quota.charge) for job in jobs]
         if asked.stream:
             usage = asked.stream_options is not None and bool(asked.stream_options.include_usage)
             return EventStream(stream_answer(gateway, jobs, form, usage=usage), place.pop_all())

@@ -2,96 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from acespec_edge.gateway.app import build_app
 from acespec_edge.gateway.listening import Listener
 from acespec_edge.gateway.service import Gateway
-from acespec_edge.listening import address_of
+from acespec_edge.http_connection import MAX_HEAD, HttpConnection
+from acespec_edge.keyring import Keyring
+from acespec_edge.redaction import discreet
+from acespec_edge.serving import DRAIN_SECONDS, DrainingServer
 
 _SHUTDOWN_TIMEOUT: Final = 5
 _MAX_CONNECTIONS: Final = 128
 """Each may hold a body of the largest size."""
-_MAX_HEAD: Final = 64 << 10
-"""Bytes of a request's line and headers."""
-
-_HEAD_TIMEOUT: Final = 30.0
-"""Seconds for them to arrive: from the connection's begin, or from the answer before."""
 
 
-class GatewayServer(uvicorn.Server):
+class GatewayServer(DrainingServer):
     """Serves a gateway over HTTP/1.1 until told to exit; then requests in flight end with an error, and the
-    runtime is closed."""
+    runtime is closed. Drained, they end by themselves first."""
 
     def __init__(
         self,
         gateway: Gateway,
         listener: Listener,
-        keys: Sequence[str] = (),
+        keys: Keyring | None = None,
         *,
         on_ready: Callable[[str], None] = lambda address: None,
+        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         """``on_ready`` hears the address once connections are accepted."""
         self._gateway = gateway
-        self._listener = listener
-        self._on_ready = on_ready
-        super().__init__(
-            uvicorn.Config(
-                build_app(gateway, keys),
-                http=_Connection,
-                ws="none",
-                h11_max_incomplete_event_size=_MAX_HEAD,
-                limit_concurrency=_MAX_CONNECTIONS,
-                timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-            )
+        discreet("uvicorn.error")
+        config = uvicorn.Config(
+            build_app(gateway, keys),
+            http=HttpConnection,
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
         )
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until SIGINT or SIGTERM (in the main thread) or until ``should_exit`` is set.
-
-        ``sockets``: listening already, closed at the end; the listener binds one unless given.
-        """
-        with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after a clean end
-            super().run(sockets or [self._listener.bind()])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to accept, then reports the address."""
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready(f"http://{address_of(self.servers[0].sockets[0])}/v1")
+        scheme = "http" if listener.tls_cert is None else "https"
+        super().__init__(
+            config,
+            gateway,
+            listener,
+            address=scheme + "://{}/v1",
+            on_ready=on_ready,
+            drain_seconds=drain_seconds,
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends what runs first: uvicorn waits for the answers."""
         self._gateway.stop()
         await super().shutdown(sockets)
-
-
-class _Connection(H11Protocol):
-    """uvicorn's connection, which is given up when the head of a request takes too long."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._expect_head()
-
-    def _expect_head(self) -> None:
-        answered = self.cycle
-        self.loop.call_later(_HEAD_TIMEOUT, self._give_up, answered)
-
-    def _give_up(self, answered: object) -> None:
-        # Another cycle than the one that was answered is a request whose head has come.
-        if self.cycle is answered and not self.transport.is_closing():
-            self.transport.close()

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,6 +16,7 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import AcespecError
 from acespec_edge.gateway import stamp
 from acespec_edge.gateway.errors import CONTEXT_LENGTH, ApiError, api_error, bad_request, stopping
+from acespec_edge.gateway.quotas import Quotas
 from acespec_edge.gateway.turns import Turns
 from acespec_edge.prompt import Prompt, prompt_ids
 from acespec_edge.request import Mode, Options, checked_mode, make_request
@@ -29,12 +30,14 @@ _log: Final = logging.getLogger("acespec.gateway")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One generation: the choice it makes, its prompt's number and ids, and how."""
+    """One generation: the choice it makes, its prompt's number and ids, and how. ``charge`` hears of tokens
+    as they are taken: of the prompt when it begins, of the output as it comes."""
 
     choice: int
     prompt_number: int
     prompt: list[int]
     options: Options
+    charge: Callable[[int], None] = lambda tokens: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,17 @@ class Gateway:
         self.name = name or edge.bundle.name
         self.created = stamp.now()
         self.turns = Turns(room, patience)
+        self.quotas = Quotas()
         self._mode: Mode = mode
         self._drafter_context = min(context or edge.bundle.max_positions, edge.bundle.max_positions)
         self._target = ""
         self._target_context: int | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self.draining = False
+        """No request is admitted any more."""
+        self.first_token: Callable[[float], None] = lambda seconds: None
+        """Hears how long each first token took, seconds."""
         self._look_at_cloud()
 
     @property
@@ -104,7 +112,7 @@ class Gateway:
 
     def admitted(self) -> AbstractContextManager[None]:
         """A place for a request. Raises ApiError (429) when there is none."""
-        if self._stopping:
+        if self._stopping or self.draining:
             raise stopping()
         return self.turns.admitted()
 
@@ -154,6 +162,11 @@ class Gateway:
             await asyncio.wait({task})
             self._running.discard(task)
 
+    def drain(self) -> bool:
+        """Admits no request any more; whether none is inside."""
+        self.draining = True
+        return self.turns.inside == 0
+
     def stop(self) -> None:
         """Ends what runs with an error, and takes nothing more."""
         self._stopping = True
@@ -164,15 +177,32 @@ class Gateway:
         try:
             async with self.turns.turn():
                 async with self.edge.astream(job.prompt, **job.options) as stream:
+                    job.charge(len(job.prompt))
                     async for piece in stream:
+                        job.charge(len(piece.token_ids))
                         events.put_nowait(piece)
                 result = stream.result
+            self._ended(result)
             events.put_nowait(stopping() if result.finish_reason == "cancelled" else result)
         except (AcespecError, ApiError) as error:
             events.put_nowait(error)
         except Exception as error:
             _log.exception("a generation failed")
             events.put_nowait(api_error(error))
+
+    def _ended(self, result: Result) -> None:
+        stats = result.stats
+        if stats.ttft_ms:
+            self.first_token(1e-3 * stats.ttft_ms)
+        facts = {
+            "finish": result.finish_reason,
+            "prompt_tokens": result.usage.prompt_tokens,
+            "tokens": result.usage.completion_tokens,
+            "seconds": round(stats.seconds, 3),
+            "tokens_per_second": round(stats.tokens_per_second, 2),
+            "hit_rate": round(stats.hit_rate, 3),
+        }
+        _log.info("generation", extra=facts)
 
     def _checked(
         self, prompt: Prompt, wish: Wish, mode: Mode, raw: bool, tools: Sequence[dict[str, Any]] | None

@@ -21,6 +21,10 @@ _Value = TypeVar("_Value")
 
 DONE: Final = b"data: [DONE]\n\n"
 
+_COMMENT: Final = b": waiting\n\n"
+_COMMENT_AFTER: Final = 10.0
+"""Seconds without an event after which a comment tells whoever is between that the stream lives."""
+
 _SEND_TIMEOUT: Final = 60.0
 """Seconds that a client may take to make room for an event."""
 
@@ -78,6 +82,7 @@ async def _gone(receive: Receive) -> None:
 class EventStream(Response):
     """Events as ``events`` yields them. The head of the answer goes with the first one, so what fails before
     it has a status of its own and is raised; what fails later is an error event, and the stream ends there.
+    Between two events that are long apart go comments, which clients pass over.
 
     When the client goes away, or reads nothing for too long, ``events`` is closed at once. ``held`` is closed
     at the end, however it comes.
@@ -102,9 +107,9 @@ class EventStream(Response):
 
     async def _stream(self, send: Send) -> None:
         started = False
-        async with contextlib.aclosing(self._events):
+        async with contextlib.aclosing(self._events), contextlib.aclosing(_lively(self._events)) as lively:
             try:
-                async for data in self._events:
+                async for data in lively:
                     if not started:
                         started = True
                         head = {"status": self.status_code, "headers": self.raw_headers}
@@ -117,6 +122,30 @@ class EventStream(Response):
                     _log.exception("a request failed after its answer had begun")
                 await _put(send, event(api_error(error).to_dict()), more=True)
             await _put(send, b"", more=False)
+
+
+async def _lively(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The events, and from the first one on a comment whenever none comes for a while."""
+    begun = False
+    coming: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events))
+            done, _ = await asyncio.wait({coming}, timeout=_COMMENT_AFTER if begun else None)
+            if not done:
+                yield _COMMENT
+                continue
+            came, coming = coming, None
+            try:
+                data = came.result()
+            except StopAsyncIteration:
+                return
+            begun = True
+            yield data
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait({coming})
 
 
 class _Unread(Exception):

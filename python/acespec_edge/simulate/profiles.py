@@ -33,16 +33,30 @@ class EdgeProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadProfile:
+    """A draft head in the cloud. ``acceptance``: the probability that a token of its block is the target's,
+    those before it being so; ``block_ms``: milliseconds of a block of ``block`` tokens; ``per_token``: nodes
+    of its own that the cloud verifies for each token it commits by itself, at most.
+    """
+
+    acceptance: float
+    block_ms: float = 0.0
+    block: int = 7
+    per_token: float = 4.0
+
+
+@dataclass(frozen=True, slots=True)
 class CloudProfile:
     """A verifier with its target. ``verify_ms``: milliseconds of a forward by the nodes that it verifies, for
     none (a plain step) and some more; between them, and beyond, straight lines. A chunk of a prompt takes a
-    plain step and ``prefill_ms`` for each of its tokens.
+    plain step and ``prefill_ms`` for each of its tokens. ``head``: what it drafts with, if anything.
     """
 
     name: str
     verify_ms: Mapping[int, float]
     prefill_ms: float
     sources: tuple[str, ...] = ()
+    head: HeadProfile | None = None
 
     @classmethod
     def affine(
@@ -122,6 +136,19 @@ def cloud_profile(name: str, trace: Trace | None = None) -> CloudProfile:
     return CloudProfile.affine(
         name, base_ms=base, per_node_ms=per_node, prefill_ms=prefill, sources=_sources(entry, where)
     )
+
+
+def head_profile(text: str) -> HeadProfile:
+    """Reads ``ACCEPTANCE[,BLOCK_MS]``. Raises UsageError."""
+    try:
+        acceptance, block_ms = [*map(float, text.split(",")), *[0.0] * (text.count(",") == 0)]
+        if not (0 <= acceptance <= 1 and 0 <= block_ms < math.inf):
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"head is {text!r}: give ACCEPTANCE, from 0 to 1, or ACCEPTANCE,BLOCK_MS, such as 0.7,5"
+        ) from None
+    return HeadProfile(acceptance, block_ms)
 
 
 def names(kind: str) -> list[str]:

@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="target layers on the edge in split inference (a quarter)",
     )
+    add("--dlite", type=Path, metavar="DIR", help="the target's DLite head, for the paradigms with one")
     add("--quick", action="store_true", help="a small setting where nothing else is said: minutes")
     add("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     return parser
@@ -128,7 +129,7 @@ def _compare(options: argparse.Namespace) -> int:
         comparison = Comparison(questions, found, options.repeat, advance)
         write = _writer(options.json, document, comparison)
         try:
-            with staged(pair, found, options.split_layers) as open_cell:
+            with staged(pair, found, options.split_layers, options.dlite) as open_cell:
                 for cell in cells:
                     with open_cell(cell) as at:
                         comparison.visit(cell, at)

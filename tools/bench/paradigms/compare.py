@@ -100,7 +100,7 @@ class Comparison:
     ) -> None:
         """Holds the answers to one question against the target's own at the same temperature."""
         for tally, run in answers:
-            if tally.contender.paradigm.mode == "cloud":
+            if tally.contender.paradigm.is_alone:
                 self._alone.setdefault((question.id, tally.contender.temperature), run.ids)
         for tally, run in answers:
             paradigm, temperature = tally.contender.paradigm, tally.contender.temperature
@@ -123,7 +123,7 @@ def _run(tally: Tally, at: Field, question: Question) -> Run | None:
     try:
         run = at.runners[tally.contender.label].run(question, tally.contender.temperature)
     except AcespecError as error:
-        if tally.contender.paradigm.mode == "cloud":
+        if tally.contender.paradigm.is_alone:
             raise
         tally.failure = str(error)
         return None

@@ -9,8 +9,9 @@ from typing import Literal
 from acespec_edge.errors import UsageError
 from acespec_edge.request import Mode, Sampling
 
-How = Literal["runtime", "dssd", "split", "colocated"]
-"""Over the runtime; over the runtime with dense rows coming down; by one of the bench's own two."""
+How = Literal["runtime", "headed", "dssd", "split", "colocated"]
+"""Over the runtime; beside a cloud with a DLite head; over the runtime with dense rows coming down; by one of
+the bench's own two."""
 
 Text = Literal["target", "rounded", "drafter"]
 """Whose the greedy text is: the target's, token for token; the target's but for the rounding of what travels;
@@ -33,6 +34,11 @@ class Paradigm:
     residual: Literal["never", "sampled", "always"] = "never"
     text: Text = "target"
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the target alone, which all others are held against."""
+        return self.name == "cloud"
+
     def sampling(self, temperature: float) -> Sampling:
         """The rule by which drafted tokens are accepted at a temperature."""
         if self.residual == "always" or (self.residual == "sampled" and temperature > 0):
@@ -49,6 +55,7 @@ PARADIGMS = {
     paradigm.name: paradigm
     for paradigm in (
         Paradigm("cloud", "Cloud autoregressive", mode="cloud"),
+        Paradigm("cloud+dlite", "Cloud with a head", how="headed", mode="cloud"),
         Paradigm("vanilla", "Vanilla speculative", policy="vanilla", residual="sampled"),
         Paradigm("split", "Split inference", how="split", text="rounded"),
         Paradigm("dssd", "DSSD", how="dssd", policy="vanilla", residual="always"),
@@ -62,7 +69,11 @@ PARADIGMS = {
         Paradigm("chain", "Chain", policy="chain"),
         Paradigm("tree", "Tree", policy="tree"),
         Paradigm("in-flight", "In flight", policy="in-flight"),
+        Paradigm("going-on", "Going on", policy="going-on"),
         Paradigm("auto", "Auto", policy="auto"),
+        Paradigm("hinted+dlite", "Hinted by a head", how="headed", policy="hinted"),
+        Paradigm("going-on+dlite", "Going on with a head", how="headed", policy="going-on"),
+        Paradigm("auto+dlite", "Auto with a head", how="headed", policy="auto"),
         Paradigm("edge", "Edge only", mode="edge", text="drafter"),
     )
 }
@@ -136,7 +147,7 @@ def contenders(names: Sequence[str], temperature: float, sweep: Sweep | None = N
     unknown = [name for name in names if name not in PARADIGMS]
     if unknown:
         raise UsageError(f"paradigms has {unknown[0]!r}: there are {', '.join(PARADIGMS)}")
-    others = [name for name in names if name != "cloud"]
+    others = [name for name in names if not PARADIGMS[name].is_alone]
     return _distinct(
         [_cloud(temperature), *(Contender(name, PARADIGMS[name], temperature) for name in others)]
     )

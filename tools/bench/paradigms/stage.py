@@ -15,7 +15,7 @@ from typing import Final
 from acespec_edge.bundle import Bundle
 from acespec_edge.drafting import Drafter, load_drafter
 from acespec_edge.edge import EdgeRuntime
-from acespec_edge.errors import PeerError
+from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.transport import Connector, connect
 from tools.bench.pairs import Pair, bundle_of
 from tools.bench.paradigms.colocated import ColocatedRunner
@@ -36,7 +36,13 @@ _LOADING_TIMEOUT: Final = 600.0
 _CONNECT_TIMEOUT: Final = 30.0
 _METRICS_TIMEOUT: Final = 30.0
 _FORWARDS: Final = "acespec_cloud_forwards_total "
-_ENDPOINTS: Final = {"runtime": "spec", "dssd": "padded", "split": "split", "colocated": "colocated"}
+_ENDPOINTS: Final = {
+    "runtime": "spec",
+    "headed": "headed",
+    "dssd": "padded",
+    "split": "split",
+    "colocated": "colocated",
+}
 
 
 Open = Callable[[Cell], contextlib.AbstractContextManager[Field]]
@@ -55,16 +61,22 @@ class _Edge:
 
 
 @contextlib.contextmanager
-def staged(pair: Pair, contenders: Sequence[Contender], split_layers: int | None) -> Iterator[Open]:
+def staged(
+    pair: Pair, contenders: Sequence[Contender], split_layers: int | None, dlite: Path | None = None
+) -> Iterator[Open]:
     """Loads and starts what the contenders need: one cloud for all cells on one core; within a cell the edge
     (this thread) keeps to the other, where there are two. `pair`: its `verify_ms` pads the cloud.
-    `split_layers`: None for a quarter of the target's.
+    `split_layers`: None for a quarter of the target's. `dlite`: the target's head. Raises UsageError when a
+    contender needs one and there is none.
     """
+    headed = [contender.label for contender in contenders if contender.paradigm.how == "headed"]
+    if headed and dlite is None:
+        raise UsageError(f"dlite is not given, and {headed[0]} needs a head: --dlite DIR would be right")
     edge_core, cloud_core = spare_cores()
     hows = {contender.paradigm.how for contender in contenders}
     bundle = bundle_of(pair)
     with contextlib.ExitStack() as stack:
-        addresses = stack.enter_context(_cloud(pair, cloud_core))
+        addresses = stack.enter_context(_cloud(pair, dlite if headed else None, cloud_core))
         if "colocated" in hows:
             addresses["colocated"] = stack.enter_context(_colocated(pair, addresses["spec"], cloud_core))
         drafter = load_drafter(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=1)
@@ -88,7 +100,12 @@ def _field(
             runner = runners[contender.label] = _runner(contender, address, edge)
             stack.callback(runner.close)
         spec = addresses["spec"]
-        yield Field(runners, functools.partial(_lead, edge.bundle, spec), lambda: _forwards(spec))
+        counting = [addresses[name] for name in ("spec", "headed") if name in addresses]
+        yield Field(
+            runners,
+            functools.partial(_lead, edge.bundle, spec),
+            lambda: sum(_forwards(address) for address in counting),
+        )
 
 
 def _runner(contender: Contender, address: str, edge: _Edge) -> Runner:
@@ -125,10 +142,12 @@ def _lead(bundle: Bundle, spec: str, question: Question, position: int) -> float
 
 
 @contextlib.contextmanager
-def _cloud(pair: Pair, core: int | None) -> Iterator[dict[str, str]]:
+def _cloud(pair: Pair, dlite: Path | None, core: int | None) -> Iterator[dict[str, str]]:
     padding = ",".join(f"{value:g}" for value in pair.verify_ms)
     program = [sys.executable, "-m", "tools.bench.paradigms.cloud", "--model", pair.target]
     program += ["--emulate-verify-ms", padding]
+    if dlite is not None:
+        program += ["--dlite", str(dlite.resolve())]
     log = _LOGS / "paradigms-cloud.log"
     with server(program, r"^ready (.*)", log, timeout=_LOADING_TIMEOUT, core=core) as found:
         yield dict(json.loads(found))

@@ -18,9 +18,7 @@ def rows_of(cell: Cell, tallies: Sequence[Tally]) -> list[dict[str, Any]]:
 
     Speed-up is over the target alone at the same temperature, repeat by repeat, of which the median.
     """
-    alone = {
-        tally.contender.temperature: tally for tally in tallies if tally.contender.paradigm.mode == "cloud"
-    }
+    alone = {tally.contender.temperature: tally for tally in tallies if tally.contender.paradigm.is_alone}
     return [_row(cell, tally, alone[tally.contender.temperature]) for tally in tallies]
 
 

@@ -1,0 +1,217 @@
+"""Links to whichever of several clouds answers: the I/O around Endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from acespec_edge import _core
+from acespec_edge.endpoints import Endpoint, Endpoints
+from acespec_edge.errors import LinkError, PeerError, UsageError
+from acespec_edge.faults import raise_fault
+from acespec_edge.transport import Connector, Link, Received, connect, local_connector, read_token
+
+_CONNECT_TIMEOUT: Final = 10.0
+_SHORT_TIMEOUT: Final = 5.0
+"""Seconds for connecting where there is another endpoint to turn to."""
+
+Opener = Callable[[Endpoint], Link]
+"""Opens a link to one endpoint. Raises LinkError."""
+
+
+class RoutedLink:
+    """A Link to the first endpoint that says Welcome. Until one does, what was sent (a Hello) is said again
+    to the next when one fails, whether by its connection, by a Fault, or by serving another target than the
+    endpoint before; then it is that one's link, and a loss is the caller's to deal with.
+
+    Threads as of Link. receive() takes longer than its time-out while it turns to another endpoint, each of
+    which has the opener's time.
+    """
+
+    def __init__(self, endpoints: Endpoints, opener: Opener, clock: Callable[[], float]) -> None:
+        """Connects. ``clock``: the seconds that links stamp arrivals with. Raises LinkError, with the reason
+        of each, when no endpoint serves, and UsageError when that will stay so."""
+        self._endpoints = endpoints
+        self._opener = opener
+        self._clock = clock
+        self._left = deque(endpoints.choose(clock()))
+        self._sent: list[bytes] = []
+        self._reasons: list[str] = []
+        self._waits: list[float] = []
+        self._welcomed = False
+        self._failed = False
+        self._repeatable = False
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self._turn()
+
+    def send(self, frame: bytes) -> None:
+        self.bytes_up += len(frame)
+        if self._welcomed:
+            with self._watched():
+                self._link.send(frame)
+            return
+        self._sent.append(frame)
+        try:
+            self._link.send(frame)
+        except LinkError as error:
+            self._turn_from(str(error), error)
+
+    def receive(self, timeout: float) -> Received | None:
+        if self._welcomed:
+            with self._watched():
+                received = self._link.receive(timeout)
+        else:
+            received = self._greeting(timeout)
+        if received is not None:
+            self.bytes_down += len(received.data)
+        return received
+
+    def close(self) -> None:
+        if not self._welcomed:
+            self._fail()
+        self._link.close()
+
+    def _greeting(self, timeout: float) -> Received | None:
+        """The first message of an endpoint, unless that makes it turn to the next."""
+        try:
+            received = self._link.receive(timeout)
+            if received is None:
+                return None
+            message = _core.decode(received.data)
+        except LinkError as error:
+            self._turn_from(str(error), error)
+            return None
+        except PeerError as error:
+            self._turn_from(str(error), None)
+            return None
+        if isinstance(message, _core.Fault):
+            self._turn_from(*_meaning(message))
+            return None
+        if isinstance(message, _core.Welcome):
+            other = self._endpoints.admits(message.target)
+            if other is not None:
+                self._turn_from(
+                    f"it serves {message.target!r}, but the text is of {other!r}: all must serve one target",
+                    None,
+                )
+                return None
+            self._endpoints.measured(self._index, received.at - self._began, received.at)
+        # Of anything else the session knows that it is out of place.
+        self._welcomed = True
+        self._sent.clear()
+        return received
+
+    def _turn_from(self, reason: str, error: LinkError | None) -> None:
+        """Gives the endpoint up for the next one. ``error``: None when no other attempt will be better."""
+        self._note(reason, error)
+        self._link.close()
+        self._turn()
+
+    def _turn(self) -> None:
+        while self._left:
+            self._index = self._left.popleft()
+            self._failed = False
+            self._began = self._clock()
+            self._endpoints.begun(self._index, self._began)
+            try:
+                link = self._opener(self._endpoints.endpoints[self._index])
+            except LinkError as error:
+                self._note(str(error), error)
+                continue
+            self._link = link
+            try:
+                for frame in self._sent:
+                    link.send(frame)
+            except LinkError as error:
+                self._note(str(error), error)
+                link.close()
+                continue
+            return
+        said = f"none of {len(self._reasons)} clouds serves: {'; '.join(self._reasons)}"
+        if not self._repeatable:
+            raise UsageError(said)
+        raise LinkError(said, retry_after=min(self._waits, default=None))
+
+    def _note(self, reason: str, error: LinkError | None) -> None:
+        self._reasons.append(f"{self._endpoints.endpoints[self._index].url}: {reason}")
+        wait = None if error is None else error.retry_after
+        if wait is not None:
+            self._waits.append(wait)
+        self._repeatable |= error is not None
+        self._fail(wait)
+
+    def _fail(self, least: float | None = None) -> None:
+        if not self._failed:
+            self._failed = True
+            self._endpoints.failed(self._index, self._clock(), least or 0.0)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except LinkError:
+            self._fail()
+            raise
+
+
+def _meaning(fault: _core.Fault) -> tuple[str, LinkError | None]:
+    try:
+        raise_fault(fault)
+    except LinkError as error:
+        return str(error), error
+    except (PeerError, UsageError) as error:
+        return str(error), None
+
+
+def routed(endpoints: Endpoints, opener: Opener, clock: Callable[[], float] = time.monotonic) -> Connector:
+    """A connector whose every call tries the best endpoint, then the next ones."""
+    return lambda: RoutedLink(endpoints, opener, clock)
+
+
+def connector_to(
+    cloud: str | Endpoint | Connector | Sequence[str | Endpoint] | None,
+    target: str | None,
+    common: Endpoint,
+    timeout: float,
+) -> Connector | None:
+    """The connector that ``cloud`` describes; see EdgeRuntime. ``common``: how to get in where an address
+    does not say. ``timeout``: seconds for connecting, within limits of its own. Files are read anew for every
+    connection. Raises UsageError, also for files that cannot be used."""
+    if target is not None and cloud not in ("local", ["local"]):
+        raise UsageError(
+            f"target is {target!r}, but only cloud='local' takes one: a remote cloud has its own"
+        )
+    if callable(cloud):
+        return cloud
+    given = [cloud] if isinstance(cloud, str | Endpoint) else list(cloud or ())
+    if not given:
+        return None
+    if given == ["local"]:
+        if target is None:
+            raise UsageError("cloud is 'local', so target must name the model to serve")
+        return local_connector(target)
+    if "local" in given:
+        raise UsageError("cloud is 'local' and other addresses: it serves alone")
+    found = [one if isinstance(one, Endpoint) else Endpoint.parse(one, common) for one in given]
+    endpoints = Endpoints(found)
+    seconds = min(timeout, _CONNECT_TIMEOUT if len(found) == 1 else _SHORT_TIMEOUT)
+    for endpoint in found:
+        read_token(endpoint.token_file)
+
+    def opener(endpoint: Endpoint) -> Link:
+        return connect(
+            endpoint.url,
+            token=read_token(endpoint.token_file),
+            ca=endpoint.ca,
+            client_cert=endpoint.client_cert,
+            client_key=endpoint.client_key,
+            timeout=seconds,
+        )
+
+    if len(found) == 1:
+        return lambda: opener(found[0])
+    return routed(endpoints, opener)
