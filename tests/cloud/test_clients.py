@@ -101,7 +101,7 @@ def test_a_draft_that_comes_twice_is_counted_once() -> None:
         spent.append(nodes)
         return 0.0
 
-    session = Session(Target("t", 16, bytes(32), (), 100), bytes(16), 0.0, spend)
+    session = Session(Target("t", 16, bytes(32), (), 100), bytes(16), 0.0, spend=spend)
     session.receive(_core.Hello(tokenizer=bytes(32), vocabulary=16), 0.0)
     session.receive(_core.Open(request=1, prompt=PROMPT, max_tokens=9), 0.0)
     draft = _core.Draft(request=1, round=1, base=3, tokens=[1, 2])
