@@ -132,6 +132,7 @@ def serve(
             _say("dlite", f"{dlite}, {block}")
         room = f"{service.kv.capacity:,} of all requests together"
         _say("limits", f"{target.max_context:,} tokens of context, {room}, {max_sessions} sessions")
+        _say("kept", f"{keep_kv:g} s of what a request has read" if keep_kv else "nothing of a request")
         if pacing != Pacing():
             _say(
                 "pacing", f"a forward takes at least {pacing.base_ms:g} ms + {pacing.per_node_ms:g} ms a node"

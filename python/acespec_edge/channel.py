@@ -64,8 +64,11 @@ class Channel:
         """Exchanges Hello and Welcome; False when ``cancelled`` is set first. Unless they were exchanged,
         the link is closed."""
         try:
-            self._send(self._session.hello())
-            event = self._wait(min(self._timeout, _WELCOME_TIMEOUT), cancelled)
+            event = None
+            # A Hello that nobody waits for any more would take its session away from whoever has it.
+            if not cancelled.is_set():
+                self._send(self._session.hello())
+                event = self._wait(min(self._timeout, _WELCOME_TIMEOUT), cancelled)
             if isinstance(event, Welcomed):
                 self.welcome = event.welcome
                 return True

@@ -31,6 +31,9 @@ _KEPT: Final = 0.93
 _INSTANT: Final = 1e-6
 """Seconds that anything takes at least, whatever a cloud says of itself."""
 
+_TELLING: Final = 64
+"""Prompt tokens from which on reading them tells how long reading takes, where others were kept."""
+
 _FIRST_NODES: Final = 8
 """Nodes of the first draft at most: nobody knows yet what verifying them takes."""
 
@@ -121,7 +124,10 @@ class Controller:
                 verdict.bytes_up, verdict.bytes_down, verdict.round_trip, verdict.at, verdict.rough
             )
         if verdict.rough:
-            self._cloud_read = verdict.verify / self._prompt
+            read = self._prompt - verdict.reused
+            # A few tokens would tell what a forward costs, not what reading does.
+            if not verdict.reused or read >= _TELLING:
+                self._cloud_read = verdict.verify / read
         elif verdict.nodes == 0:
             # On some machines one token is another kind of product than a few, and far cheaper.
             step, self._step = self._step, verdict.verify

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from acespec_edge import _core
@@ -85,6 +85,7 @@ def committed_by(
         verify=verify,
         queue=queue,
         nodes=0 if idle else answered.verified(room),
+        reused=verdict.reused,
         answered=sent is not None,
         hint=list(verdict.hint),
     )
@@ -177,6 +178,14 @@ class InFlight:
         self._newest = sent
         if sent.drawn:
             self.rejected = False
+
+    def repeat(self, sizes: Sequence[int], at: float) -> None:
+        """All of it, of which no verdict has answered anything, is sent once more, in messages of these
+        ``sizes``.
+        """
+        sent = zip(self._sent, sizes, strict=True)
+        self._sent = [replace(draft, size=size, at=at) for draft, size in sent]
+        self._newest = self._sent[-1]
 
     def answered_by(self, round_number: int) -> Answered:
         """What a verdict with this round answers; changes nothing. Raises PeerError when there can be no such

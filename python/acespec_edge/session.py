@@ -302,7 +302,7 @@ class EdgeSession:
         if fault.request not in (0, running):
             raise PeerError(f"fault of request {fault.request} while this session is {self.state.value}")
         if fault.code == _core.FaultCode.gone and self.state is State.RUNNING and fault.request != 0:
-            return self._repeated(fault)
+            return self._repeated(fault, at)
         if running:
             self._contexts.fail()
         self._over(State.CLOSED if fault.request == 0 else State.IDLE)
@@ -310,14 +310,16 @@ class EdgeSession:
             return Committed([], 0, _core.Finish.cancelled, at)
         raise_fault(fault)
 
-    def _repeated(self, fault: _core.Fault) -> Repeated:
+    def _repeated(self, fault: _core.Fault, at: float) -> Repeated:
         again = None if self._opening is None else self._opening.whole()
-        if again is None:
+        if again is None or self._in_flight is None:
             raise PeerError(f"the cloud reports a text as gone that was not built upon: {fault.message}")
         message, drafts = again
         frames = [_core.encode(message, self._limits), *drafts]
         self._contexts.only_newest()
-        self.counters.bytes_up += sum(map(len, frames))
+        sizes = [len(frame) for frame in frames]
+        self._in_flight.repeat(sizes, at)
+        self.counters.bytes_up += sum(sizes)
         return Repeated(frames)
 
     def _over(self, state: State) -> None:
@@ -331,6 +333,8 @@ class EdgeSession:
         assert flight is not None
         if verdict.request != self._request:
             raise PeerError(f"verdict for request {verdict.request} while request {self._request} is running")
+        if verdict.reused and verdict.reused >= self._prompt_length:
+            raise PeerError(f"verdict reuses {verdict.reused} of {self._prompt_length} tokens of the prompt")
         if verdict.base != self.committed:
             raise PeerError(f"verdict on base {verdict.base}: {self.committed} tokens are committed")
         cancelled = verdict.finish == _core.Finish.cancelled
@@ -353,7 +357,7 @@ class EdgeSession:
         self._contexts.grow(whole, at)
         if self._opening is not None:
             self._opening = None
-            self.counters.reused = min(verdict.reused, self._prompt_length)
+            self.counters.reused = verdict.reused
         self._count(event, answered, len(whole))
         return event
 

@@ -26,7 +26,7 @@ class Committed:
     ``answered``: it answers a draft, or the Open, that no verdict has answered before; of the newest such,
     ``bytes_up`` are the bytes and ``round_trip`` the seconds there and back, without the cloud's ``queue``
     and ``verify`` (``None`` when it answers none). ``rough``: that was the Open. ``bytes_down``: of the
-    verdict.
+    verdict. ``reused``: prompt tokens that the cloud had not to read, told by the first verdict.
     """
 
     tokens: list[int]
@@ -43,6 +43,7 @@ class Committed:
     queue: float = 0.0
     nodes: int = 0
     answered: bool = False
+    reused: int = 0
     hint: list[int] = field(default_factory=list)
 
 

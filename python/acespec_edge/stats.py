@@ -101,10 +101,11 @@ class Counters:
 
     def add(self, other: Counters) -> None:
         """Counts what ``other`` has counted, too; the round trip is the newest."""
+        if not self.verdicts:
+            # Of the first opening that was answered: what a later one takes over is more than the prompt.
+            self.reused = other.reused
         for name in ("rounds", "accepted", "committed", "bytes_up", "bytes_down", "verdicts", "verify"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        # Of the first opening: what a connection takes over from the one before is no prompt.
-        self.reused = self.reused or other.reused
         self.drafts += other.drafts
         self.nodes += other.nodes
         self.max_draft_bytes = max(self.max_draft_bytes, other.max_draft_bytes)

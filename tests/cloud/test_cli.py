@@ -90,6 +90,7 @@ def test_it_serves_a_folder_says_so_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from cloud_stub.cli import main; main()", "serve", "--port", "0"]
     command += ["--model", str(tmp_path / "tiny"), "--token-file", str(tmp_path / "token"), "--threads", "1"]
     command += ["--device", "cpu", "--emulate-verify-ms", "5,1", "--max-context", "100", "--kv-tokens", "300"]
+    command += ["--keep-kv", "60"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "python")])
     process = subprocess.Popen(
         command,
@@ -112,5 +113,6 @@ def test_it_serves_a_folder_says_so_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     said = "".join(lines)
     assert "tiny on cpu, float32" in said and "64 tokens" in said
     assert "100 tokens of context, 300 of all requests" in said
+    assert "kept      60 s of what a request has read" in said
     assert "5 ms + 1 ms a node" in said and "ws://127.0.0.1:" in said
     assert rest == "stopped   0 tokens served\n" and errors == "" and process.returncode == 0

@@ -87,7 +87,18 @@ def test_a_chat_is_what_the_runtime_writes(client: Any, direct: EdgeRuntime, mod
     )
     assert answer.choices[0].message.content == expected.text
     assert answer.choices[0].finish_reason in ("stop", "length")
-    assert answer.usage.model_dump(exclude_none=True) == expected.usage.to_dict()
+    counted = answer.usage.model_dump(include={"prompt_tokens", "completion_tokens", "total_tokens"})
+    assert expected.usage.to_dict() | counted == expected.usage.to_dict()
+
+
+@pytest.mark.parametrize("mode", ["auto", "cloud", "edge"])
+def test_a_turn_says_what_was_kept_of_the_one_before(client: Any, mode: Any) -> None:
+    def ask() -> Any:
+        request = {"model": "fake-64", "messages": ASKED, "extra_body": {"mode": mode}}
+        return client.chat.completions.create(**request, **SAMPLED).usage
+
+    first, second = ask(), ask()
+    assert second.prompt_tokens_details.cached_tokens == first.prompt_tokens - 1
 
 
 def test_a_stream_is_the_same_text(client: Any, direct: EdgeRuntime) -> None:

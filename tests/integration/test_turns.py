@@ -137,12 +137,29 @@ def test_w1_an_answer_that_was_cut_off_goes_on_where_it_was(bundle: Bundle) -> N
     with (
         cloud(bundle, verify_ms=5.0) as (_, port),
         contextlib.closing(Relay(port)) as relay,
-        device(bundle, relay.port) as edge,
+        device(bundle, relay.port, reconnect_for=0.0) as edge,
     ):
         got = lost(edge, PROMPT, 8, relay.cut)
         result = edge.generate(PROMPT, max_tokens=20, continue_from=got)
         assert got + result.token_ids == plainly(PROMPT, len(got) + 20)
         assert result.stats.cloud_reused_tokens == 100 + len(got) - 1
+
+
+def test_w1_an_answer_that_survives_a_cut_costs_no_prompt_again(bundle: Bundle) -> None:
+    with (
+        cloud(bundle, verify_ms=5.0) as (service, port),
+        contextlib.closing(Relay(port)) as relay,
+        device(bundle, relay.port) as edge,
+    ):
+        ids: list[int] = []
+        stream = edge.stream(PROMPT, max_tokens=40)
+        for piece in stream:
+            if not ids:
+                relay.cut()
+            ids += piece.token_ids
+        assert ids == plainly(PROMPT, 40) and stream.result.stats.reconnects == 1
+        assert service.counters.read()["reused_tokens"] >= 100
+        assert stream.result.usage.cached_tokens == 0, "of this prompt nothing was kept before"
 
 
 def test_w2_behind_a_black_hole_the_edge_takes_its_place_back(bundle: Bundle) -> None:
@@ -154,6 +171,7 @@ def test_w2_behind_a_black_hole_the_edge_takes_its_place_back(bundle: Bundle) ->
             drafter=native_drafter(),
             context=CONTEXT,
             timeout=1.0,
+            reconnect_for=0.0,
         ) as edge:
             got = lost(edge, PROMPT, 8, relay.swallow)
             result = edge.generate(PROMPT, max_tokens=20, continue_from=got)

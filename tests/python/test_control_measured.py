@@ -120,3 +120,13 @@ def test_why_is_one_sentence_of_figures(control: Controller) -> None:
     for unit in ("round trip", "ms a node", "forward", "first guesses", "tokens/s", "target alone"):
         assert unit in why
     assert "nan" not in why and "inf" not in why
+
+
+def test_reading_is_told_by_what_was_read() -> None:
+    control = controller()
+    control.begin(200)
+    control.answered(verdict(0.0, rough=True, verify=0.4, reused=100))
+    assert control._cloud_read == pytest.approx(0.004)
+    control.begin(200)
+    control.answered(verdict(1.0, rough=True, verify=0.1, reused=190))
+    assert control._cloud_read == pytest.approx(0.004), "ten tokens tell of the forward, not of reading"

@@ -76,16 +76,31 @@ def test_a_long_prompt_is_compressed() -> None:
     assert len(message.prompt_zstd) < 2 * 300
 
 
-def test_what_the_cloud_reused_is_counted_once_and_believed_as_far_as_it_can_be() -> None:
+def test_what_the_cloud_reused_is_counted_once() -> None:
     session = after_one_request()
     ask(session, [*PROMPT, 7, 8, 9])
-    for reused, base in ((99, 103), (1 << 31, 104)):
-        answer = _core.Verdict(request=2, base=base, tokens=[1], reused=reused)
-        if base == 104:
-            session.draft([], at=0.0)
-            answer.round = 1
-        session.receive(_core.encode(answer), 0.0)
-        assert session.counters.reused == 99
+    answer = session.receive(_core.encode(_core.Verdict(request=2, base=103, tokens=[1], reused=99)), 0.0)
+    assert isinstance(answer, Committed) and answer.reused == session.counters.reused == 99
+    session.draft([], at=0.0)
+    session.receive(_core.encode(_core.Verdict(request=2, base=104, round=1, tokens=[1], reused=5)), 0.0)
+    assert session.counters.reused == 99
+
+
+def test_the_last_token_of_a_prompt_cannot_have_been_reused() -> None:
+    session = after_one_request()
+    ask(session, PROMPT)
+    with pytest.raises(PeerError, match="reuses 100 of 100 tokens"):
+        session.receive(_core.encode(_core.Verdict(request=2, base=100, tokens=[1], reused=100)), 0.0)
+
+
+def test_the_round_trip_of_what_was_repeated_is_that_of_the_second_time() -> None:
+    session = after_one_request()
+    ask(session, [*PROMPT, 7, 8, 9], at=10.0)
+    event = session.receive(fault(_core.FaultCode.gone, 2), 11.0)
+    assert isinstance(event, Repeated)
+    answer = session.receive(verdict(103, [4], request=2), 11.5)
+    assert isinstance(answer, Committed)
+    assert (answer.round_trip, answer.bytes_up) == (0.5, len(event.frames[0]))
 
 
 def test_a_context_that_is_gone_is_sent_whole_with_the_drafts_that_followed() -> None:
