@@ -53,7 +53,7 @@ def test_a_hint_of_a_token_that_there_is_not_is_a_breach() -> None:
 def test_a_hint_goes_with_no_end_and_no_sparse_row(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"Verdict\.hint"):
         _core.encode(_core.Verdict(**{"tokens": [1], "hint": [2]} | fields))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="Draft.more_tail"):
+    with pytest.raises(UsageError, match=r"Draft\.more_tail"):
         _core.encode(_core.Draft(more_tail=True, wants_hint=True))
 
 

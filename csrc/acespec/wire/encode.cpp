@@ -83,9 +83,9 @@ void put(Builder& b, const Draft& m) {
   const auto parent_offsets = bytes(b, m.parent_offsets);
   const auto q = numbers(b, m.q);
   const fb::DraftHead head(m.base, m.first_node, m.request, m.round, width, m.free_run);
-  b.Finish(fb::CreateDraft(b, &head, tokens, parent_offsets, q, m.resampled.value(), m.more_tail,
-                           m.wants_hint),
-           kDraftId);
+  b.Finish(
+      fb::CreateDraft(b, &head, tokens, parent_offsets, q, m.resampled.value(), m.more_tail, m.wants_hint),
+      kDraftId);
 }
 
 void put(Builder& b, const Verdict& m) {

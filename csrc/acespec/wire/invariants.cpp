@@ -269,7 +269,8 @@ Problem check(const Verdict& m, const Limits& limits) {
     return problem;
   }
   if (!m.hint.empty() && (m.sparse || m.finish != Finish::kNone)) {
-    return "Verdict.hint is of what follows the tokens; with a sparse row or a finish reason it must be unset";
+    return "Verdict.hint is of what follows the tokens; with a sparse row or a finish reason it must be "
+           "unset";
   }
   if (auto problem = check_tokens("Verdict.hint", m.hint, limits.max_nodes)) {
     return problem;
