@@ -15,8 +15,8 @@ _LEAST: Final = 1.01
 """The first of these at which drafts end that join: they slow nothing down, but are work."""
 
 _EXPECTED: Final = 1.1
-"""What drafting is expected to yield, by what the model says, before it is tried: trees, and drafts in flight,
-yield more than the model's chains."""
+"""What drafting is expected to yield, by what the model says, before it is tried: trees, and drafts in
+flight, yield more than the model's chains."""
 
 _PROVEN: Final = 16
 """Tokens after which the drafter has shown what it is worth; before, the cloud goes on by itself, so that
