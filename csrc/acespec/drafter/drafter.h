@@ -103,7 +103,8 @@ class Drafter {
   /// UsageError when its verdict has not come.
   Taken take_chain(std::size_t length);
 
-  /// Leaves the next `count` numbers to nodes that the caller sends on its own, from elsewhere than this tree.
+  /// Leaves the next `count` numbers to nodes that the caller sends on its own, from elsewhere than this
+  /// tree.
   void skip_numbers(std::uint32_t count);
 
   /// Probability that the target takes each of the first `most` nodes of the main chain, given that it took
