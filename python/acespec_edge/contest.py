@@ -18,7 +18,7 @@ _EXPECTED: Final = 1.1
 """What drafting is expected to yield, by what the model says, before it is tried: trees, and drafts in
 flight, yield more than the model's chains."""
 
-_PROVEN: Final = 16
+_PROVEN: Final = 24
 """Tokens after which the drafter has shown what it is worth; before, the cloud goes on by itself, so that
 trying costs nothing."""
 

@@ -59,3 +59,12 @@ def measured(
         control.answered(verdict(0.2 * number, tokens, nodes[number % len(nodes)]))
         control.drafting_pays()
     return control
+
+
+def after_misses(policy: Policy | str) -> Controller:
+    """After 40 rounds whose verdicts never led to anything drafted; a forward takes as long as a step."""
+    control = measured(policy, acceptance=0.6)
+    for _ in range(40):
+        control.recovered(False)
+        control.forwarded(1, STEP)
+    return control

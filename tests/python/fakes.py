@@ -143,7 +143,6 @@ class Report:
 @dataclass(frozen=True)
 class Recovery:
     hit: bool
-    ready: int
     microseconds: float
 
 
@@ -265,7 +264,7 @@ class FakeDrafter:
         self._sent = self._sent[len(tokens) :] if hit else []
         if not hit:
             self._pending += len(tokens)
-        return Recovery(hit, len(self.chain), 1.0)
+        return Recovery(hit, 1.0)
 
     def _grow(self) -> bool:
         if len(self.committed) + len(self.chain) >= self._context:

@@ -256,8 +256,8 @@ def test_growing_ahead_pays() -> None:
 
 
 def test_auto_says_what_it_chose() -> None:
-    stats = [answer.stats for answer in run("auto", (150, 1, 250)).answers]
-    assert all(one.chosen.get("in-flight", 0) > 0 for one in stats)
+    stats = [answer.stats for answer in run("auto", (150, 1, 20)).answers]
+    assert any(one.chosen.get("in-flight", 0) > 0 for one in stats)
     assert all(set(one.chosen) <= {"chain", "tree", "in-flight", "cloud"} for one in stats)
     assert all(one.nodes_per_round > 3 for one in stats)
     bad = [answer.stats for answer in run("auto", (72, 0.7, 250), useless(recorded())).answers]

@@ -182,9 +182,9 @@ def _draw(points: Sequence[Point], model: str, path: Path) -> None:
     from tools.bench.plot_data import Series
     from tools.bench.plot_figures import lines
 
-    title = f"A block of {points[0].block} drafted tokens"
+    title = f"A block of {points[0].block} drafted tokens; the draft model is {model}"
     drawn = {
-        f"draft model with keys and values ({model})": [(point.tokens, point.model_ms) for point in points],
+        "draft model": [(point.tokens, point.model_ms) for point in points],
         "DLite head": [(point.tokens, point.head_ms) for point in points],
     }
     lines(Series(title, "tokens of context", "ms of one processor", drawn, log_x=True), path)

@@ -29,7 +29,6 @@ class TimedRecovery:
     """As ``_core.Recovery``; moving to a node takes no virtual time."""
 
     hit: bool
-    ready: int
     microseconds: float = 0.0
 
 
@@ -62,8 +61,7 @@ class TimedDrafter:
 
     def apply_verdict(self, tokens: list[int]) -> TimedRecovery:
         """See ``_core.Drafter.apply_verdict``."""
-        recovery = self._drafter.apply_verdict(tokens)
-        return TimedRecovery(recovery.hit, recovery.ready)
+        return TimedRecovery(self._drafter.apply_verdict(tokens).hit)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drafter, name)
