@@ -128,7 +128,8 @@ def test_every_ablation_trains(tmp_path: Path, changes: list[str]) -> None:
 @pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-1.5b"])
 def test_the_built_in_configurations_are_valid(name: str) -> None:
     settings = read_settings(name)
-    assert settings.target == name and settings.model.block == 7 and settings.train.epochs == (8, 2, 6)
+    assert settings.target == name and settings.model.block == 7 and settings.train.epochs[2] > 0
+    assert len(settings.train.start) in (0, settings.model.layers)
 
 
 @pytest.mark.parametrize(
