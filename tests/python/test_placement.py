@@ -15,6 +15,7 @@ from acespec_edge.commands.options import thread_count
 from acespec_edge.cores import Core, Placement, keep_to
 from acespec_edge.errors import UsageError
 from acespec_edge.ort_library import ort_library
+from tests.clock import wait_until
 from tests.python.edge_kit import PROMPT, runtime
 from tests.python.engine_kit import VECTORS
 from tests.python.fakes import FakeDrafter, make_bundle, mixing
@@ -40,21 +41,25 @@ def engine(**options: Any) -> _core.OrtEngine:
     )
 
 
-def started(make: Callable[[], object]) -> list[set[int]]:
-    """The cores of every thread that lives while what ``make`` gives does."""
+def starts(make: Callable[[], object], *expected: list[int]) -> None:
+    """Threads that are kept to these cores live while what ``make`` gives does; each sees to it itself."""
     before = set(os.listdir("/proc/self/task"))
     made = make()
-    kept = [os.sched_getaffinity(int(thread)) for thread in set(os.listdir("/proc/self/task")) - before]
+
+    def kept() -> list[list[int]]:
+        threads = set(os.listdir("/proc/self/task")) - before
+        return [sorted(os.sched_getaffinity(int(thread))) for thread in threads]
+
+    wait_until(lambda: kept() == list(expected))
     del made
-    return kept
 
 
 def test_an_engines_threads_are_kept_to_its_cores() -> None:
     # The caller is the third thread of a forward, and stays where it is.
-    assert started(lambda: engine(threads=3, cores=MINE[-1:])) == [set(MINE[-1:])] * 2
-    assert started(lambda: engine(threads=3, cores=MINE)) == [set(MINE)] * 2
-    assert started(lambda: engine(threads=2)) == [set(MINE)]
-    assert os.sched_getaffinity(0) == set(MINE)
+    starts(lambda: engine(threads=3, cores=MINE[-1:]), MINE[-1:], MINE[-1:])
+    starts(lambda: engine(threads=3, cores=MINE), MINE, MINE)
+    starts(lambda: engine(threads=2), MINE)
+    assert sorted(os.sched_getaffinity(0)) == MINE
 
 
 def test_numbers_of_cores_are_checked() -> None:

@@ -6,7 +6,7 @@
 set -euo pipefail
 folder=$1 wheel=$2
 platforms=()
-for tag in 2_34 2_31 2_28 2_27 2_26 2_24 2_17 2014; do
+for tag in 2_36 2_35 2_34 2_31 2_28 2_27 2_26 2_24 2_17 2014; do
   [[ $tag == 2014 ]] && tag=manylinux2014_aarch64 || tag=manylinux_${tag}_aarch64
   platforms+=(--platform "$tag")
 done

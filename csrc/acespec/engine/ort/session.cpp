@@ -51,11 +51,17 @@ void append_cuda(Ort::SessionOptions& options) {
 /// The runtime counts processors from 1: "2,3;2,3" keeps two threads to the cores 1 and 2.
 std::string affinities(const OrtOptions& options) {
   std::string one;
-  for (const std::size_t core : options.cores)
-    one += (one.empty() ? "" : ",") + std::to_string(core + 1);
+  for (const std::size_t core : options.cores) {
+    if (!one.empty())
+      one += ',';
+    one += std::to_string(core + 1);
+  }
   std::string all;
-  for (std::size_t thread = 1; thread < options.threads; ++thread)
-    all += (all.empty() ? "" : ";") + one;
+  for (std::size_t thread = 1; thread < options.threads; ++thread) {
+    if (!all.empty())
+      all += ';';
+    all += one;
+  }
   return all;
 }
 
