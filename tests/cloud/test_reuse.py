@@ -16,7 +16,6 @@ from tests.cloud.rig import Client, Rig, expect_fault, hashed_logits, plain_gree
 
 LOGITS = hashed_logits(16)
 PROMPT = [(5 * place) % 16 for place in range(40)]
-ME, SOMEBODY = Key("me", bytes(32)), Key("somebody", bytes(31) + b"\1")
 Finish, FaultCode = _core.Finish, _core.FaultCode
 
 

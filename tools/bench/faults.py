@@ -209,7 +209,7 @@ def _bundle(folder: Path) -> Bundle:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
-    sizes = dict.fromkeys(("layers", "heads", "kv_heads"), 1) | dict.fromkeys(
+    sizes: dict[str, Any] = dict.fromkeys(("layers", "heads", "kv_heads"), 1) | dict.fromkeys(
         ("hidden", "head_dim", "kv_width"), 8
     )
     return Bundle(
