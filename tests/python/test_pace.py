@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from tests.python.test_control import measured
 
 from acespec_edge.cli import main
 from acespec_edge.control import Controller
@@ -21,6 +20,7 @@ from acespec_edge.simulate.runner import Setting, simulate
 from acespec_edge.simulate.timed_drafter import TimedDrafter
 from acespec_edge.simulate.trace import Record
 from cloud_stub.simulate import VirtualCloud
+from tests.python.control_kit import measured
 from tests.python.simulate_kit import trace
 
 EDGE = EdgeProfile("edge", {1: 8.0, 8: 15.0})
@@ -41,8 +41,8 @@ class Device:
 
 @pytest.mark.parametrize("policy", ["auto", "tree", "chain", "acespec"])
 def test_a_hot_device_drafts_less_until_it_has_cooled(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
-    """The same answer over and over: twice at full pace, twice at half of it, and at full pace again."""
-    factors = [1.0, 1.0, 2.0, 2.0, 1.0, 1.0]
+    """The same answer over and over: thrice at full pace, thrice at half of it, and at full pace again."""
+    factors = [1.0] * 3 + [2.0] * 3 + [1.0] * 3
     device, grown = Device(), [0]
     recorded = trace(records=1, tokens=100)
     (text,) = recorded.records
@@ -61,12 +61,12 @@ def test_a_hot_device_drafts_less_until_it_has_cooled(monkeypatch: pytest.Monkey
     rows = [
         (after - before) / one.rounds for one, before, after in zip(stats, grown, grown[1:], strict=False)
     ]
-    # The first of each pair still learns.
-    _, cool, _, hot, _, again = rows
+    # The first two of each three still learn.
+    cool, hot, again = rows[2::3]
     assert hot < 0.65 * cool
     assert again > 0.9 * cool
-    assert stats[3].nodes_per_round < stats[1].nodes_per_round
-    assert stats[5].nodes_per_round > 0.9 * stats[1].nodes_per_round
+    assert stats[5].nodes_per_round < stats[2].nodes_per_round
+    assert stats[8].nodes_per_round > 0.9 * stats[2].nodes_per_round
 
 
 def test_the_budget_follows_four_slow_forwards_and_four_quick_ones() -> None:
