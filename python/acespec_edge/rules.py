@@ -72,10 +72,14 @@ def make_rules(
     return rules
 
 
+def replaced(rules: _core.SamplingRules, **fields: Any) -> _core.SamplingRules:
+    """The same rules but for ``fields``."""
+    return _core.SamplingRules(**{name: getattr(rules, name) for name in _FIELDS} | fields)
+
+
 def carrying(rules: _core.SamplingRules, tokens: int) -> _core.SamplingRules:
     """The same rules, by which ``tokens`` more tokens at the end of the prompt count as output."""
-    fields: dict[str, Any] = {name: getattr(rules, name) for name in _FIELDS}
-    return _core.SamplingRules(**{**fields, "carried": rules.carried + tokens})
+    return replaced(rules, carried=rules.carried + tokens)
 
 
 def _token(option: str, token: object, vocabulary: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from acespec_edge.commands.doctor import lines
 from acespec_edge.doctor.accelerator import installed_runtime, probe_accelerator
 from acespec_edge.doctor.clock import probe_clock
 from acespec_edge.doctor.cloud import Network, Target, probe_cloud
-from acespec_edge.doctor.cpu import cores, fast_cores, probe_cpu
+from acespec_edge.doctor.cpu import probe_cpu
 from acespec_edge.doctor.draft_bundle import Pace, measure
 from acespec_edge.doctor.finding import Finding
 from acespec_edge.doctor.memory import probe_memory
@@ -49,15 +50,16 @@ def acespec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def test_big_and_small_cores_of_an_rk3588(tmp_path: Path) -> None:
     system = System(rk3588(tmp_path))
-    assert fast_cores(cores(system)) == [4, 5, 6, 7]
     found = probe_cpu(system, range(8), 1)
-    assert found.status == "ok" and "taskset -c 4-7" in found.advice
-    assert found.words == "Radxa ROCK 5B: 8 cores (4 x Cortex-A76 + 4 x Cortex-A55), using 0-7"
-    assert found.facts["fast_cores"] == [4, 5, 6, 7] and "asimddp" in found.facts["features"]
+    assert (found.status, found.advice) == ("ok", "")
+    assert found.words == "Radxa ROCK 5B: 8 cores (4 x Cortex-A76 + 4 x Cortex-A55), using 4-7"
+    assert found.facts["big_cores"] == [4, 5, 6, 7] and "asimddp" in found.facts["features"]
     kept = probe_cpu(system, [4, 5, 6, 7], 4)
     assert (kept.status, kept.advice) == ("ok", "") and kept.words.endswith("using 4-7")
     small = probe_cpu(system, [0, 1], 1)
-    assert small.status == "slow" and "only small cores" in small.advice
+    assert small.status == "slow" and "only small cores" in small.advice and "taskset -c 4-7" in small.advice
+    mixed = probe_cpu(system, range(8), 6)
+    assert mixed.status == "slow" and "--threads 4" in mixed.advice and mixed.words.endswith("using 0-7")
     crowded = probe_cpu(system, [6, 7], 4)
     assert crowded.status == "slow" and "--threads 2" in crowded.advice
 
@@ -67,19 +69,20 @@ def test_equal_cores_of_a_jetson(tmp_path: Path) -> None:
     found = probe_cpu(system, range(12), 4)
     assert found.words == "NVIDIA Jetson AGX Orin Developer Kit: 12 cores (12 x Cortex-A78AE), using 0-11"
     assert (found.status, found.advice) == ("ok", "")
-    assert found.facts["fast_cores"] == list(range(12))
+    assert found.facts["big_cores"] == list(range(12))
 
 
 def test_a_core_that_is_off_does_not_count(tmp_path: Path) -> None:
-    system = System(write(rk3588(tmp_path), {"sys/devices/system/cpu/cpu7/online": "0\n"}))
-    assert [core.number for core in cores(system)] == list(range(7))
+    system = System(write(rk3588(tmp_path), {"sys/devices/system/cpu/online": "0-6\n"}))
+    assert probe_cpu(system, range(8), 1).words.endswith("using 4-6")
 
 
 def test_cores_without_fast_products_are_slow(tmp_path: Path) -> None:
     assert probe_cpu(System(x86_server(tmp_path / "new")), range(4), 1).status == "ok"
     old = probe_cpu(System(x86_server(tmp_path / "old", "fpu sse4_2 avx")), range(4), 1)
     assert old.status == "slow" and "smallest drafter" in old.advice
-    assert probe_cpu(System(tmp_path / "nothing"), range(4), 1).status == "ok"
+    silent = probe_cpu(System(tmp_path / "nothing"), os.sched_getaffinity(0), 1)
+    assert silent.status == "ok" and "unknown" in silent.words
 
 
 @pytest.mark.parametrize(

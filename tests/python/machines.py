@@ -35,7 +35,7 @@ def jetson_orin(root: Path) -> Path:
         cpu = f"sys/devices/system/cpu/cpu{number}"
         files[f"{cpu}/cpufreq/cpuinfo_max_freq"] = "2201600\n"
         files[f"{cpu}/cpufreq/scaling_governor"] = "schedutil\n"
-    files |= meminfo(30.7, 24.5)
+    files |= {"sys/devices/system/cpu/online": "0-11\n", **meminfo(30.7, 24.5)}
     files |= {
         "proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
         "etc/nv_tegra_release": "# R36 (release), REVISION: 3.0, GCID: 36923193, BOARD: generic\n",
@@ -57,7 +57,7 @@ def rk3588(root: Path) -> Path:
         cpu = f"sys/devices/system/cpu/cpu{number}"
         files[f"{cpu}/cpu_capacity"] = "530\n" if number < 4 else "1024\n"
         files[f"{cpu}/cpufreq/scaling_governor"] = "performance\n"
-    files |= meminfo(16.4, 11.2)
+    files |= {"sys/devices/system/cpu/online": "0-7\n", **meminfo(16.4, 11.2)}
     files |= {
         "proc/device-tree/model": "Radxa ROCK 5B\0",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "arch_sys_counter\n",
@@ -73,6 +73,7 @@ def x86_server(root: Path, flags: str = "fpu sse4_2 avx avx2 fma avx512_vnni") -
     for number in range(4):
         files[f"sys/devices/system/cpu/cpu{number}/topology/core_id"] = f"{number}\n"
     files |= {
+        "sys/devices/system/cpu/online": "0-3\n",
         "sys/fs/cgroup/memory.max": "2000000000\n",
         "sys/fs/cgroup/memory.current": "1500000000\n",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",

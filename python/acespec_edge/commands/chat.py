@@ -7,7 +7,6 @@ import re
 import select
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
@@ -30,6 +29,7 @@ from acespec_edge.commands.options import (
     Threads,
     TokenFile,
 )
+from acespec_edge.commands.stats import show_stats
 from acespec_edge.errors import AcespecError, UsageError
 
 if TYPE_CHECKING:
@@ -168,22 +168,13 @@ class Conversation:
             self._system = text or None
             self.messages.clear()
         elif command == "stats":
-            self._show_stats()
+            if self._stats is None:
+                print("acespec: no answer yet", file=sys.stderr)
+            else:
+                show_stats(self._stats)
         else:
             print(f"acespec: there is no /{command}: {_COMMANDS}", file=sys.stderr)
         return True
-
-    def _show_stats(self) -> None:
-        from rich.console import Console
-        from rich.table import Table
-
-        if self._stats is None:
-            print("acespec: no answer yet", file=sys.stderr)
-            return
-        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        for name, value in asdict(self._stats).items():
-            table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
-        Console(stderr=True).print(table)
 
 
 def _in_terminal(conversation: Conversation) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from acespec_edge import cores
 from acespec_edge.commands.configured import config_file
 from acespec_edge.commands.options import (
     Authority,
@@ -19,11 +20,11 @@ from acespec_edge.commands.options import (
     ClientKey,
     CloudAddresses,
     Context,
+    Threads,
     TokenFile,
 )
 from acespec_edge.commands.program import STATUS_FAILED
 from acespec_edge.commands.serve import serve
-from acespec_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from acespec_edge.doctor.report import Report
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 _WIDTH: Final = 72
 """Longer words do not move the column behind them."""
 
-_MOST_THREADS: Final = 4
-"""Beyond, a drafter of a few hundred million weights gains nothing."""
-
 
 def doctor(
     bundle: Annotated[
@@ -44,9 +42,7 @@ def doctor(
     cloud: CloudAddresses = None,
     context: Context = 2048,
     cache_mb: CacheMb = 32,
-    threads: Annotated[
-        str, typer.Option("--threads", metavar="N|auto", help="Threads of the drafter; auto: the big cores.")
-    ] = "1",
+    threads: Threads = 1,
     token_file: TokenFile = None,
     ca: Authority = None,
     client_cert: ClientCert = None,
@@ -75,16 +71,16 @@ def examine(
     clouds: Sequence[Endpoint],
     context: int,
     cache_mb: int,
-    threads: str,
+    threads: cores.Threads,
     root: Path = Path("/"),
 ) -> Report:
     """Runs every probe that there is something to probe for; of the clouds the first that answers decides.
-    ``root``: where /proc and /sys are. Raises UsageError for ``threads`` that are no number, and a token file
-    that does not do."""
+    ``root``: where /proc and /sys are. Raises UsageError for ``threads`` below 1, and a token file that
+    does not do."""
     from acespec_edge.doctor.accelerator import installed_runtime, probe_accelerator
     from acespec_edge.doctor.clock import probe_clock
     from acespec_edge.doctor.cloud import probe_cloud
-    from acespec_edge.doctor.cpu import cores, fast_cores, probe_cpu
+    from acespec_edge.doctor.cpu import probe_cpu
     from acespec_edge.doctor.draft_bundle import probe_bundle
     from acespec_edge.doctor.finding import Finding
     from acespec_edge.doctor.memory import needed_bytes, probe_memory
@@ -95,17 +91,12 @@ def examine(
 
     system = System(root)
     usable = os.sched_getaffinity(0)
-    if threads == "auto":
-        count = min(_MOST_THREADS, len(usable.intersection(fast_cores(cores(system)))) or 1)
-    elif threads.isdecimal() and int(threads) > 0:
-        count = int(threads)
-    else:
-        raise UsageError(f"--threads is {threads!r}: it must be 1 or more, or auto")
-    findings = [probe_cpu(system, usable, count), probe_clock(system, time.time())]
+    placed = cores.placement(threads, cores.cores(root / "sys"), usable)
+    findings = [probe_cpu(system, usable, placed.threads), probe_clock(system, time.time())]
     findings.append(probe_accelerator(system, *installed_runtime()))
     opened = pace = network = target = None
     if bundle is not None:
-        finding, opened, pace = probe_bundle(bundle, count, load_drafter)
+        finding, opened, pace = probe_bundle(bundle, placed, load_drafter)
         findings.append(finding)
     needed = None if opened is None else needed_bytes(opened, context, cache_mb)
     findings.insert(1, probe_memory(system, needed))

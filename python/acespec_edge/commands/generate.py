@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -28,6 +27,7 @@ from acespec_edge.commands.options import (
     Threads,
     TokenFile,
 )
+from acespec_edge.commands.stats import show_stats
 from acespec_edge.errors import LinkError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from acespec_edge.prompt import Prompt
     from acespec_edge.request import Mode
     from acespec_edge.result import Result
-    from acespec_edge.stats import Stats
 
 
 def generate(
@@ -161,7 +160,7 @@ def generate(
         }
         result = _as_json(edge, question, options) if as_json else _as_text(edge, question, options)
     if stats:
-        _show_stats(result.stats)
+        show_stats(result.stats)
 
 
 def _prompt(text: str, system: str | None, raw: bool) -> Prompt:
@@ -214,13 +213,3 @@ def _as_text(edge: EdgeRuntime, prompt: Prompt, options: dict[str, Any]) -> Resu
         # Whatever comes next, a message or the shell's prompt, starts on a line of its own.
         print(flush=True)
     return stream.result
-
-
-def _show_stats(stats: Stats) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in asdict(stats).items():
-        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
-    Console(stderr=True).print(table)

@@ -11,6 +11,7 @@ from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
+from acespec_edge.cores import Placement, keep_to
 from acespec_edge.doctor.finding import Finding
 from acespec_edge.drafting import Drafter
 from acespec_edge.errors import AcespecError
@@ -36,12 +37,17 @@ class Pace:
 
 
 def probe_bundle(
-    folder: Path, threads: int, load: Callable[..., Drafter]
+    folder: Path, placed: Placement, load: Callable[..., Drafter]
 ) -> tuple[Finding, Bundle | None, Pace | None]:
-    """Reads and times the bundle in ``folder``. ``load``: drafting.load_drafter, or what stands in for it."""
+    """Reads and times the bundle in ``folder``, on the cores that a runtime would take. ``load``:
+    drafting.load_drafter, or what stands in for it."""
     try:
         bundle = Bundle.load(folder, verify=True)
-        pace = measure(load(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=threads))
+        drafter = load(
+            bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=placed.threads, cores=placed.cores
+        )
+        keep_to(placed)
+        pace = measure(drafter)
     except AcespecError as error:
         return Finding("bundle", "bad", str(error), {"path": str(folder)}), None, None
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from acespec_edge import _core
+from acespec_edge.rules import replaced
 from cloud_stub.verifiers.base import KeptHandle, Rows
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 
@@ -15,25 +16,7 @@ from cloud_stub.verifiers.scripted import ScriptedVerifier
 def without(rules: _core.SamplingRules, fields: Sequence[str]) -> _core.SamplingRules:
     """The rules as a cloud sees them that drops some in silence."""
     plain = _core.SamplingRules(temperature=1.0)
-    values = {name: getattr(rules if name not in fields else plain, name) for name in _FIELDS}
-    return _core.SamplingRules(**values)
-
-
-_FIELDS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "banned",
-    "allowed",
-    "min_tokens",
-    "carried",
-)
+    return replaced(rules, **{name: getattr(plain, name) for name in fields})
 
 
 class Credulous:
