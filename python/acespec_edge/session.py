@@ -65,15 +65,6 @@ class EdgeSession:
         """Until the first verdict."""
 
     @property
-    def waiting(self) -> bool:
-        """Whether the cloud will send a verdict without being sent more: it holds nodes, a plain step was
-        asked for, it runs freely, or it has to end a cancelled request. Then, and only then, is it safe to
-        wait for one.
-        """
-        running = self.state is State.RUNNING and self._in_flight is not None and self._in_flight.waiting
-        return running or self.state is State.CANCELLING
-
-    @property
     def owed(self) -> bool:
         """Whether a verdict will come that a draft, or the Open, asked for."""
         return self.state is State.RUNNING and self._in_flight is not None and self._in_flight.owed
@@ -82,11 +73,6 @@ class EdgeSession:
     def runs_free(self) -> bool:
         """Whether the newest draft, or the Open, lets the cloud go on by itself."""
         return self._in_flight is not None and self._in_flight.runs_free
-
-    @property
-    def unanswered(self) -> int:
-        """Drafts (and the Open) that no verdict has answered; 0 when none is to be waited for."""
-        return 0 if self._in_flight is None else self._in_flight.unanswered
 
     @property
     def held(self) -> int:

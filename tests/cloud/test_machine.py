@@ -17,6 +17,7 @@ from acespec_edge.session_state import State
 from cloud_stub.request import Request
 from tests.cloud.machine_kit import CONTEXT, MANY, MAX_NODES, MOSTLY, SELDOM, TOKENS, Requests
 from tests.cloud.test_pair import Pair
+from tests.python.session_kit import unanswered, waits
 
 
 class Edges(Requests):
@@ -134,18 +135,18 @@ class Edges(Requests):
         edge, request = self.pair.edge, self.served
         if self.up or request is None:
             return
-        assert edge.waiting or not request.free_run
+        assert waits(edge) or not request.free_run
         if not self.pair.down:
             assert edge._in_flight is not None
             assert edge._in_flight.mirror.tree() == request._mirror.tree()
             if not self.rig.scheduler.queue:
-                assert not edge.waiting and edge.unanswered == edge.held == 0
+                assert not waits(edge) and unanswered(edge) == edge.held == 0
 
     @invariant()
     def is_worth_waiting(self) -> None:
         """What the edge waits for comes, if nothing more is sent."""
         edge = self.pair.edge
-        if edge.waiting:
+        if waits(edge):
             assert self.up or self.pair.down or self.rig.scheduler.queue
 
     def teardown(self) -> None:
@@ -156,7 +157,7 @@ class Edges(Requests):
             self.is_the_targets()
             if not self.running:
                 break
-            assert not self.pair.edge.waiting
+            assert not waits(self.pair.edge)
             self.pair.up(self.pair.edge.draft(self.right(3), at=self.pair.now))
         self.arrive(1000)
         assert not self.running and not self.pair.down

@@ -11,6 +11,7 @@ from acespec_edge import _core
 from acespec_edge.session import EdgeSession
 from acespec_edge.session_events import Committed, Welcomed
 from tests.cloud.rig import Rig, hashed_logits, plain_greedy, scripted_rig
+from tests.python.session_kit import waits
 
 LOGITS = hashed_logits(16)
 PROMPT = [4, 5]
@@ -66,7 +67,7 @@ def test_random_drafts_and_free_runs_never_disagree(seed: int) -> None:
             move = rng.random()
             if move < 0.4 and pair.rig.scheduler.queue:
                 pair.rig.scheduler.step()
-            elif move < 0.6 or pair.edge.waiting:
+            elif move < 0.6 or waits(pair.edge):
                 pair.deliver(rng.randrange(1, 3))
             else:
                 done = len(pair.committed) - len(PROMPT)
@@ -107,7 +108,7 @@ def test_cancelling_after_a_dropped_draft() -> None:
     pair.up(pair.edge.draft([wrong], at=0.0))
     pair.rig.scheduler.run()
     pair.deliver()
-    assert not pair.edge.waiting, "both sides dropped it"
+    assert not waits(pair.edge), "both sides dropped it"
     pair.up(pair.edge.cancel())
     pair.deliver()
     assert pair.finish == _core.Finish.cancelled

@@ -2,76 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from acespec_edge import _core
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.in_flight import InFlight, SentDraft
-from acespec_edge.session import EdgeSession
-from acespec_edge.session_events import Committed, Welcomed
 from acespec_edge.session_state import State
-
-PROMPT = [1, 2, 3]
-
-
-def fresh() -> EdgeSession:
-    return EdgeSession(tokenizer=bytes(32), vocabulary=64, drafter="d", chunks=[7])
-
-
-def welcomed(**fields: int) -> EdgeSession:
-    session = fresh()
-    session.hello()
-    welcome = _core.Welcome(**{"vocabulary": 64, "max_context": 100, "max_nodes": 8} | fields)
-    event = session.receive(_core.encode(welcome), 0.0)
-    assert isinstance(event, Welcomed)
-    return session
-
-
-def opened(*, max_tokens: int = 20, stop_ids: Sequence[int] = (), free_run: bool = False) -> EdgeSession:
-    session = welcomed()
-    rules = _core.SamplingRules()
-    session.open(PROMPT, rules, stop_ids=stop_ids, max_tokens=max_tokens, at=0.0, free_run=free_run)
-    return session
-
-
-def verdict(
-    base: int,
-    tokens: Sequence[int],
-    *,
-    round: int = 0,
-    node: int = 0,
-    finish: _core.Finish = _core.Finish.none,
-    request: int = 1,
-    queue_us: int = 0,
-    verify_us: int = 0,
-) -> bytes:
-    return _core.encode(
-        _core.Verdict(
-            request=request,
-            round=round,
-            base=base,
-            accepted_node=node,
-            tokens=list(tokens),
-            finish=finish,
-            queue_us=queue_us,
-            verify_us=verify_us,
-        )
-    )
-
-
-def running(**options: int) -> EdgeSession:
-    """After the first token: base 4, nothing in flight."""
-    session = opened(**options)  # type: ignore[arg-type]
-    session.receive(verdict(3, [10]), 0.0)
-    return session
-
-
-def take(session: EdgeSession, data: bytes, at: float = 0.0) -> Committed:
-    event = session.receive(data, at)
-    assert isinstance(event, Committed)
-    return event
+from tests.python.session_kit import PROMPT, fresh, opened, running, take, verdict, waits, welcomed
 
 
 def test_a_whole_request() -> None:
@@ -141,7 +78,7 @@ def test_a_draft_into_a_free_run_is_matched_by_the_shared_rule() -> None:
     take(session, verdict(3, [10]))
     session.draft([11, 12, 13], at=0.0)
     take(session, verdict(4, [11]))  # it crossed the draft, and agrees with it
-    assert session.waiting
+    assert waits(session)
     event = take(session, verdict(5, [20], round=1, node=2))
     assert (event.tokens, event.accepted) == ([12, 20], 1)
 
@@ -151,7 +88,7 @@ def test_a_draft_that_a_crossing_verdict_overtakes_is_not_waited_for() -> None:
     take(session, verdict(3, [10]))
     session.draft([11, 12], at=0.0)
     take(session, verdict(4, [40]))
-    assert not session.waiting
+    assert not waits(session)
     assert _core.decode(session.draft([41], at=0.0)).base == 5
 
 

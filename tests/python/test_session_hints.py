@@ -10,7 +10,7 @@ from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.policy import POLICIES
 from acespec_edge.session import EdgeSession
 from tests.python.control_kit import after_misses
-from tests.python.test_session import running, take
+from tests.python.session_kit import running, take
 
 
 def hinting(hint: list[int], **fields: object) -> bytes:

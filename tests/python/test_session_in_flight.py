@@ -12,7 +12,7 @@ from acespec_edge import _core
 from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.session import EdgeSession
 from acespec_edge.session_state import State
-from tests.python.test_session import opened, running, take, verdict, welcomed
+from tests.python.session_kit import opened, running, take, unanswered, verdict, waits, welcomed
 
 
 def sent(frame: bytes) -> Any:
@@ -23,15 +23,15 @@ def test_a_delta_names_its_parent_across_drafts() -> None:
     session = running()
     first = sent(session.draft([11, 12, 13], [0, 0, 2], at=0.0))
     assert (first.round, first.first_node, list(first.parent_offsets)) == (1, 1, [0, 0, 1])
-    assert (session.next_node, session.held, session.unanswered) == (4, 3, 1)
+    assert (session.next_node, session.held, unanswered(session)) == (4, 3, 1)
     delta = sent(session.draft([14, 15], [3, 1], at=1.0))
     assert (delta.round, delta.base, delta.first_node) == (2, 4, 4)
     assert list(delta.parent_offsets) == [1, 4]
-    assert (session.held, session.unanswered) == (5, 2)
+    assert (session.held, unanswered(session)) == (5, 2)
     event = take(session, verdict(4, [20], round=2, node=4), at=1.5)
     assert (event.tokens, event.accepted, event.nodes) == ([12, 13, 14, 20], 3, 5)
     assert (event.round_trip, event.answered) == (0.5, True)
-    assert (session.held, session.unanswered, session.waiting) == (0, 0, False)
+    assert (session.held, unanswered(session), waits(session)) == (0, 0, False)
     assert session.counters.rounds == 1
 
 
@@ -49,13 +49,13 @@ def test_what_still_descends_is_waited_for_and_what_does_not_is_not() -> None:
     session.draft([15], [1], at=0.0)
     event = take(session, verdict(4, [13], round=1, node=2))
     assert (event.tokens, event.nodes) == ([11, 12, 13], 2)
-    assert session.waiting and (session.held, session.unanswered) == (1, 2)
+    assert waits(session) and (session.held, unanswered(session)) == (1, 2)
     session.draft([16], [4], at=0.0)
     event = take(session, verdict(7, [17], round=3, node=4))
     assert event.tokens == [14, 17] and event.nodes == 1
-    assert (session.waiting, session.held, session.unanswered) == (False, 0, 0)
+    assert (waits(session), session.held, unanswered(session)) == (False, 0, 0)
     session.draft([18], at=0.0)
-    assert session.waiting and session.unanswered == 1
+    assert waits(session) and unanswered(session) == 1
 
 
 def test_a_verdict_accepts_only_what_it_can_have_seen() -> None:
@@ -78,7 +78,7 @@ def test_drafts_may_be_sent_before_the_first_token() -> None:
     with pytest.raises(PeerError, match="round 1: round 0, 1 was expected"):
         session.receive(verdict(3, [12], round=1, node=2), 0.0)
     event = take(session, verdict(3, [10]))
-    assert event.rough and event.nodes == 0 and session.waiting
+    assert event.rough and event.nodes == 0 and waits(session)
     assert take(session, verdict(4, [12], round=1, node=2)).tokens == [11, 12]
 
 
@@ -87,7 +87,7 @@ def test_a_draft_that_was_overtaken_has_no_verdict() -> None:
     session.draft([11], at=0.0)
     session.draft([12], [1], at=0.0)
     take(session, verdict(4, [20], round=1))
-    assert not session.waiting and session.unanswered == 0
+    assert not waits(session) and unanswered(session) == 0
     with pytest.raises(PeerError, match="verdict of round 2: no verdict was expected"):
         session.receive(verdict(5, [21], round=2), 0.0)
 
@@ -97,10 +97,10 @@ def test_a_plain_step_from_before_the_draft_may_come_late() -> None:
     take(session, verdict(3, [10]))
     session.draft([11], at=0.0)
     take(session, verdict(4, [20]))
-    assert not session.waiting, "the cloud drops the draft, and does not run freely after it"
+    assert not waits(session), "the cloud drops the draft, and does not run freely after it"
     late = take(session, verdict(5, [21]))
     assert (late.answered, late.round_trip, late.nodes) == (False, None, 0)
-    assert not session.waiting
+    assert not waits(session)
     assert sent(session.draft([22], at=0.0)).base == 6
 
 
@@ -110,7 +110,7 @@ def test_a_plain_step_that_an_overtaken_draft_allowed_may_come_late() -> None:
     session.draft([11], at=0.0, free_run=True)
     session.draft([12], [1], at=0.0)
     take(session, verdict(4, [20]))
-    assert not session.waiting and session.unanswered == 0
+    assert not waits(session) and unanswered(session) == 0
     late = take(session, verdict(5, [21], round=1))
     assert late.answered and late.nodes == 0
     assert take(session, verdict(6, [22], round=1)).tokens == [22]
@@ -122,10 +122,10 @@ def test_a_free_run_is_waited_for_until_a_draft_ends_it() -> None:
     session = running()
     session.draft([11], at=0.0, free_run=True)
     take(session, verdict(4, [20], round=1))
-    assert session.waiting and session.held == 0
+    assert waits(session) and session.held == 0
     session.draft([21], at=0.0)
     take(session, verdict(5, [30], round=1))
-    assert not session.waiting
+    assert not waits(session)
     assert session.counters.rounds == 1
 
 
@@ -133,13 +133,13 @@ def test_a_plain_step_is_waited_for_once() -> None:
     session = running()
     session.draft([], at=0.0)
     session.draft([], at=0.0)
-    assert session.waiting and session.unanswered == 2
+    assert waits(session) and unanswered(session) == 2
     assert take(session, verdict(4, [11], round=1)).nodes == 0
-    assert not session.waiting and session.unanswered == 0
+    assert not waits(session) and unanswered(session) == 0
     session.draft([12], at=0.0)
     session.draft([], at=0.0)
     assert take(session, verdict(5, [13], round=4, node=1)).tokens == [12, 13]
-    assert not session.waiting
+    assert not waits(session)
 
 
 def test_nodes_past_the_end_are_not_counted_as_verified() -> None:
@@ -147,17 +147,17 @@ def test_nodes_past_the_end_are_not_counted_as_verified() -> None:
     session.draft([11, 12, 13, 14], at=0.0)
     event = take(session, verdict(4, [13], round=1, node=2, finish=_core.Finish.length))
     assert event.nodes == 2, "the third token is the target's own"
-    assert (session.waiting, session.held, session.unanswered) == (False, 0, 0)
+    assert (waits(session), session.held, unanswered(session)) == (False, 0, 0)
     assert session.state is State.IDLE
 
 
 def test_a_cancelled_request_owes_its_end() -> None:
     session = running()
     session.cancel()
-    assert session.waiting
+    assert waits(session)
     event = take(session, verdict(4, [], finish=_core.Finish.cancelled))
     assert (event.answered, event.round_trip, event.nodes) == (False, None, 0)
-    assert not session.waiting
+    assert not waits(session)
 
 
 def full(session: EdgeSession) -> None:
@@ -192,10 +192,10 @@ def test_what_the_cloud_would_not_take_is_not_sent(
 ) -> None:
     session = running()
     before(session)
-    state = (session.next_node, session.held, session.unanswered, session.counters.bytes_up)
+    state = (session.next_node, session.held, unanswered(session), session.counters.bytes_up)
     with pytest.raises(UsageError, match=complaint):
         session.draft(tokens, parents, at=0.0)
-    assert state == (session.next_node, session.held, session.unanswered, session.counters.bytes_up)
+    assert state == (session.next_node, session.held, unanswered(session), session.counters.bytes_up)
 
 
 def test_a_parent_too_far_back_is_not_sent() -> None:

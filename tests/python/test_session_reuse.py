@@ -15,7 +15,7 @@ from acespec_edge.prompt_codec import expand
 from acespec_edge.session import EdgeSession
 from acespec_edge.session_events import Committed, Repeated
 from acespec_edge.session_state import State
-from tests.python.test_session import verdict
+from tests.python.session_kit import verdict
 
 KEY = bytes(range(16))
 PROMPT = [(3 * place) % 61 for place in range(100)]
