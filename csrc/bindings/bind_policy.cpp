@@ -8,7 +8,6 @@
 
 #include "acespec/policy/affine_cost.h"
 #include "acespec/policy/allocation.h"
-#include "acespec/policy/calibration.h"
 #include "acespec/policy/draft_length.h"
 #include "acespec/policy/link_estimate.h"
 #include "acespec/policy/round_trip.h"
@@ -38,9 +37,7 @@ void bind_costs(py::module_& m) {
   py::class_<WidthCurve>(m, "WidthCurve")
       .def(py::init<std::size_t, double>(), py::arg("max_width"), py::arg("first_guess_seconds"))
       .def("observe", &WidthCurve::observe, py::arg("width"), py::arg("seconds"))
-      .def_property_readonly("max_width", &WidthCurve::max_width)
       .def("seconds", &WidthCurve::seconds, py::arg("width"))
-      .def("widest_within", &WidthCurve::widest_within, py::arg("seconds"))
       .def("nodes_within", &WidthCurve::nodes_within, py::arg("seconds"), py::arg("width"));
 }
 
@@ -51,7 +48,6 @@ void bind_link(py::module_& m) {
       .def_property_readonly("known", &RoundTrip::known)
       .def_property_readonly("seconds", &RoundTrip::seconds)
       .def_property_readonly("deviation", &RoundTrip::deviation)
-      .def("least", &RoundTrip::least, py::arg("at"))
       .def_property_readonly("quantile99", &RoundTrip::quantile99);
 
   py::class_<LinkEstimate>(m, "LinkEstimate")
@@ -61,46 +57,16 @@ void bind_link(py::module_& m) {
       .def_property_readonly("known", &LinkEstimate::known)
       .def("round_trip", &LinkEstimate::round_trip, py::arg("bytes_up"), py::arg("bytes_down"))
       .def_property_readonly("seconds_per_byte_up", &LinkEstimate::seconds_per_byte_up)
-      .def_property_readonly("seconds_per_byte_down", &LinkEstimate::seconds_per_byte_down)
       .def_property_readonly("up_bps", &LinkEstimate::up_bps)
       .def_property_readonly("down_bps", &LinkEstimate::down_bps)
       .def_property_readonly("rtt", &LinkEstimate::rtt)
-      .def_property_readonly("deviation", &LinkEstimate::deviation)
-      .def_property_readonly("rtt99", &LinkEstimate::rtt99)
-      .def("least_rtt", &LinkEstimate::least_rtt, py::arg("at"));
-}
-
-void bind_calibration(py::module_& m) {
-  py::class_<Calibration> calibration(m, "Calibration");
-  py::class_<Calibration::Cell>(calibration, "Cell")
-      .def_readonly("rank", &Calibration::Cell::rank)
-      .def_readonly("from_confidence", &Calibration::Cell::from)
-      .def_readonly("to_confidence", &Calibration::Cell::to)
-      .def_readonly("samples", &Calibration::Cell::samples)
-      .def_readonly("taken", &Calibration::Cell::taken)
-      .def_readonly("mean_prior", &Calibration::Cell::mean_prior);
-  calibration.def(py::init<float>(), py::arg("sharpness"))
-      .def(
-          "assess",
-          [](const Calibration& self, const Weights& scores) {
-            Weights confidences(scores.size());
-            Weights priors(scores.size());
-            self.assess(scores, confidences, priors);
-            return std::pair(std::move(confidences), std::move(priors));
-          },
-          py::arg("scores"))
-      .def("probability", &Calibration::probability, py::arg("rank"), py::arg("confidence"), py::arg("prior"))
-      .def("observe", &Calibration::observe, py::arg("rank"), py::arg("confidence"), py::arg("prior"),
-           py::arg("taken"))
-      .def_property_readonly("sharpness", &Calibration::sharpness)
-      .def("table", &Calibration::table);
+      .def_property_readonly("deviation", &LinkEstimate::deviation);
 }
 
 void bind_allocation(py::module_& m) {
   m.def(
       "stop_probabilities", [](const Reals& acceptances) { return stop_probabilities(acceptances); },
       py::arg("acceptances"));
-  m.def("allocate_single", &allocate_single, py::arg("length"));
   m.def("allocate_uniform", &allocate_uniform, py::arg("length"), py::arg("budget"));
   m.def(
       "allocate_nonuniform",
@@ -108,12 +74,6 @@ void bind_allocation(py::module_& m) {
         return allocate_nonuniform(stops, costs, budget, exponent);
       },
       py::arg("stops"), py::arg("costs"), py::arg("budget"), py::arg("exponent"));
-  m.def(
-      "allocate_measured",
-      [](const Reals& stops, const std::vector<Reals>& coverage, const Reals& costs, double budget) {
-        return allocate_measured(stops, coverage, costs, budget);
-      },
-      py::arg("stops"), py::arg("coverage"), py::arg("costs"), py::arg("budget"));
 }
 
 void bind_selection(py::module_& m) {
@@ -129,24 +89,12 @@ void bind_selection(py::module_& m) {
            py::arg("round"), py::arg("node"))
       .def_readonly("round", &Prices::round)
       .def_readonly("node", &Prices::node);
-  py::class_<Selection>(m, "Selection")
-      .def_readonly("count", &Selection::count)
-      .def_readonly("rate", &Selection::rate);
   m.def(
       "best_count",
       [](const Weights& weights, const Prices& prices, double rate) {
         return best_count(weights, prices, rate);
       },
       py::arg("weights"), py::arg("prices"), py::arg("rate"));
-  m.def(
-      "expected_rate",
-      [](const Weights& weights, std::size_t count, const Prices& prices) {
-        return expected_rate(weights, count, prices);
-      },
-      py::arg("weights"), py::arg("count"), py::arg("prices"));
-  m.def(
-      "best_ratio", [](const Weights& weights, const Prices& prices) { return best_ratio(weights, prices); },
-      py::arg("weights"), py::arg("prices"));
 }
 
 }  // namespace
@@ -154,7 +102,6 @@ void bind_selection(py::module_& m) {
 void bind_policy(py::module_& m) {
   bind_costs(m);
   bind_link(m);
-  bind_calibration(m);
   bind_allocation(m);
   bind_selection(m);
 }

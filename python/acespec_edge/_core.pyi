@@ -569,11 +569,7 @@ class WidthCurve:
 
     def __init__(self, max_width: int, first_guess_seconds: float) -> None: ...
     def observe(self, width: int, seconds: float) -> None: ...
-    @property
-    def max_width(self) -> int: ...
     def seconds(self, width: int) -> float: ...
-    def widest_within(self, seconds: float) -> int:
-        """The widest forward that takes at most ``seconds``; 0 when none does."""
     def nodes_within(self, seconds: float, width: int) -> int:
         """Nodes that forwards of ``width``, and a narrower one at the end, expand in that time; 2**20 at
         most."""
@@ -594,8 +590,6 @@ class RoundTrip:
     def seconds(self) -> float: ...
     @property
     def deviation(self) -> float: ...
-    def least(self, at: float) -> float:
-        """Smallest sample of the last 30 s before ``at``; ``seconds`` when there is none."""
     @property
     def quantile99(self) -> float:
         """Smoothed + 4 deviations, but no more than the largest sample of the 30 s up to the last one."""
@@ -619,8 +613,6 @@ class LinkEstimate:
     @property
     def seconds_per_byte_up(self) -> float: ...
     @property
-    def seconds_per_byte_down(self) -> float: ...
-    @property
     def up_bps(self) -> float:
         """Bits a second, 1e12 at most."""
     @property
@@ -630,55 +622,12 @@ class LinkEstimate:
         """Smoothed seconds of an empty exchange."""
     @property
     def deviation(self) -> float: ...
-    @property
-    def rtt99(self) -> float:
-        """What 99 of 100 empty exchanges stay under."""
-    def least_rtt(self, at: float) -> float:
-        """Of the last 30 s before ``at``."""
-
-class Calibration:
-    """Probability that the target takes a candidate, by its rank (3 and beyond are one) and its confidence.
-
-    Until verdicts tell, it is the prior, which is worth 16 samples of each rank and range of confidence.
-    """
-
-    class Cell:
-        """Counts of one rank and one range of confidence; ``taken`` of ``samples``."""
-
-        @property
-        def rank(self) -> int: ...
-        @property
-        def from_confidence(self) -> float: ...
-        @property
-        def to_confidence(self) -> float: ...
-        @property
-        def samples(self) -> float: ...
-        @property
-        def taken(self) -> float: ...
-        @property
-        def mean_prior(self) -> float: ...
-
-    def __init__(self, sharpness: float) -> None:
-        """``sharpness``: temperature that turns scores into priors. Raises UsageError unless positive."""
-    def assess(self, scores: Sequence[float]) -> tuple[list[float], list[float]]:
-        """Confidences, softmax of the scores, and priors, softmax of score / sharpness."""
-    def probability(self, rank: int, confidence: float, prior: float) -> float:
-        """Raises UsageError when ``confidence`` or ``prior`` is not from 0 to 1."""
-    def observe(self, rank: int, confidence: float, prior: float, taken: bool) -> None:
-        """The target decided at the candidate's parent: on the candidate, or on another token."""
-    @property
-    def sharpness(self) -> float: ...
-    def table(self) -> list[Calibration.Cell]:
-        """By rank and confidence, for support."""
 
 # For a chain of K tokens there are K + 1 depths: the place of each token, and that of the bonus token.
 
 def stop_probabilities(acceptances: Sequence[float]) -> list[float]:
     """Where the target first leaves a chain with these acceptances: K + 1 probabilities, the last of the
     bonus. Raises UsageError for one not from 0 to 1."""
-
-def allocate_single(length: int) -> list[int]:
-    """No alternatives at any of the ``length`` + 1 depths."""
 
 def allocate_uniform(length: int, budget: int) -> list[int]:
     """``budget`` alternatives, as many at each depth; what is left to the first ones."""
@@ -690,16 +639,6 @@ def allocate_nonuniform(
 
     Closed form, rounded. Raises UsageError when sizes differ, a number is out of range, or the budget exceeds
     65,536 alternatives at one depth.
-    """
-
-def allocate_measured(
-    stops: Sequence[float], coverage: Sequence[Sequence[float]], costs: Sequence[float], budget: float
-) -> list[int]:
-    """Most ``sum stops[i] * C_i(b[i])`` with ``sum costs[i] * b[i] <= budget``, by marginal gain.
-
-    ``coverage[i][b - 1]``: probability that the target's token at depth i is among the first b alternatives
-    if the chain stops there. A curve that is not concave is taken in steps of its concave hull. Raises
-    UsageError as above, and for a curve that falls.
     """
 
 def best_length(prefix: Sequence[float], round: float, per_token: float, most: int) -> int:
@@ -719,25 +658,12 @@ class Prices:
     @property
     def node(self) -> float: ...
 
-class Selection:
-    """The first ``count`` nodes, and the tokens a second expected of them."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def rate(self) -> float: ...
-
-# Weights are probabilities that the target's text runs through a node, best first. UsageError when one is not
-# from 0 to 1 or rises, a price is negative, or one that must be positive is not.
-
 def best_count(weights: Sequence[float], prices: Prices, rate: float) -> int:
-    """How many leading weights satisfy ``w >= rate * prices.node``; ``rate`` > 0: tokens a second."""
+    """How many leading weights satisfy ``w >= rate * prices.node``; ``rate`` > 0: tokens a second.
 
-def expected_rate(weights: Sequence[float], count: int, prices: Prices) -> float:
-    """``(1 + sum(weights[:count])) / (prices.round + prices.node * count)``, tokens a second."""
-
-def best_ratio(weights: Sequence[float], prices: Prices) -> Selection:
-    """The count with the largest ``expected_rate``; the smallest among equals."""
+    ``weights``: probabilities that the target's text runs through a node, best first. Raises UsageError when
+    one is not from 0 to 1 or rises, the price is negative, or ``rate`` not positive.
+    """
 
 class NgramIndex:
     """A text of at most ``capacity`` tokens, and where each run of 2 to 8 of them was last gone on from."""

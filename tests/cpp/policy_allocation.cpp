@@ -6,7 +6,6 @@
 #include <functional>
 #include <numeric>
 #include <random>
-#include <span>
 #include <vector>
 
 #include "acespec/base/error.h"
@@ -32,10 +31,10 @@ Curve power_law(std::size_t most, double exponent) {
   return curve;
 }
 
-double hit(const Counts& given, const std::vector<double>& stops, std::span<const Curve> coverage) {
+double hit(const Counts& given, const std::vector<double>& stops, const Curve& coverage) {
   double sum = 0;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    sum += given[i] == 0 ? 0.0 : stops[i] * coverage[i][std::min(given[i], coverage[i].size()) - 1];
+    sum += given[i] == 0 ? 0.0 : stops[i] * coverage[given[i] - 1];
   }
   return sum;
 }
@@ -48,9 +47,9 @@ double price(const Counts& given, const std::vector<double>& costs) {
   return sum;
 }
 
-/// The largest hit of any counts that the budget and the curves allow.
-double best_hit(const std::vector<double>& stops, std::span<const Curve> coverage,
-                const std::vector<double>& costs, double budget) {
+/// The largest hit of any counts that the budget and the curve allow.
+double best_hit(const std::vector<double>& stops, const Curve& coverage, const std::vector<double>& costs,
+                double budget) {
   Counts given(stops.size(), 0);
   double best = 0;
   const std::function<void(std::size_t, double)> visit = [&](std::size_t i, double left) {
@@ -58,8 +57,7 @@ double best_hit(const std::vector<double>& stops, std::span<const Curve> coverag
       best = std::max(best, hit(given, stops, coverage));
       return;
     }
-    for (std::size_t b = 0; b <= coverage[i].size() && costs[i] * static_cast<double>(b) <= left + 1e-9;
-         ++b) {
+    for (std::size_t b = 0; b <= coverage.size() && costs[i] * static_cast<double>(b) <= left + 1e-9; ++b) {
       given[i] = b;
       visit(i + 1, left - costs[i] * static_cast<double>(b));
     }
@@ -92,16 +90,15 @@ TEST_CASE("a chain is left once: stop probabilities sum to 1") {
                        doctest::Contains("an acceptance is 1.1"), UsageError);
 }
 
-TEST_CASE("the plain arms") {
-  CHECK(allocate_single(3) == Counts{0, 0, 0, 0});
+TEST_CASE("as many at each depth") {
   CHECK(allocate_uniform(3, 10) == Counts{3, 3, 2, 2});
   CHECK(allocate_uniform(0, 5) == Counts{5});
   CHECK_THROWS_AS(static_cast<void>(allocate_uniform(3, std::size_t{4} * kMostAlternatives)), UsageError);
 }
 
-TEST_CASE("both optimal arms give the optimum of a chain of 7 with 24 alternatives") {
+TEST_CASE("the closed form gives the optimum of a chain of 7 with 24 alternatives") {
   const std::vector<double> costs(8, 1.0);
-  const std::vector<Curve> coverage(8, power_law(24, 0.7));
+  const Curve coverage = power_law(24, 0.7);
   struct Case {
     double acceptance;
     Counts given;
@@ -111,7 +108,6 @@ TEST_CASE("both optimal arms give the optimum of a chain of 7 with 24 alternativ
        {Case{0.6, {8, 5, 4, 3, 2, 1, 0, 1}, 0.687}, Case{0.9, {3, 3, 2, 2, 2, 2, 2, 8}, 0.672}}) {
     const std::vector<double> stops = chain(7, c.acceptance);
     CHECK(allocate_nonuniform(stops, costs, 24, 0.7) == c.given);
-    CHECK(allocate_measured(stops, coverage, costs, 24) == c.given);
     CHECK(hit(c.given, stops, coverage) == doctest::Approx(c.hit).epsilon(0.001));
     CHECK(hit(allocate_uniform(7, 24), stops, coverage) == doctest::Approx(0.621).epsilon(0.001));
   }
@@ -126,7 +122,7 @@ TEST_CASE("the closed form is the optimum over whole alternatives of one cost") 
     const double exponent = 0.2 + 2 * uniform(random);
     const std::vector<double> stops = random_stops(random, length);
     const std::vector<double> costs(length + 1, 0.25);
-    const std::vector<Curve> coverage(length + 1, power_law(budget, exponent));
+    const Curve coverage = power_law(budget, exponent);
     const Counts given = allocate_nonuniform(stops, costs, 0.25 * static_cast<double>(budget), exponent);
     REQUIRE(std::accumulate(given.begin(), given.end(), std::size_t{0}) <= budget);
     REQUIRE(hit(given, stops, coverage) ==
@@ -134,7 +130,7 @@ TEST_CASE("the closed form is the optimum over whole alternatives of one cost") 
   }
 }
 
-TEST_CASE("with unequal costs both arms keep the budget and come close to the optimum") {
+TEST_CASE("with unequal costs the closed form keeps the budget and comes close to the optimum") {
   std::mt19937 random(2);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
   double worst = 1;
@@ -145,85 +141,16 @@ TEST_CASE("with unequal costs both arms keep the budget and come close to the op
     for (std::size_t i = 0; i <= kLength; ++i) {
       costs.push_back(0.5 + uniform(random));
     }
-    const std::vector<Curve> coverage(kLength + 1, power_law(20, 0.7));
+    const Curve coverage = power_law(20, 0.7);
     const double budget = 10 * uniform(random);
     const double best = best_hit(stops, coverage, costs, budget);
-    for (const Counts& given : {allocate_nonuniform(stops, costs, budget, 0.7),
-                                allocate_measured(stops, coverage, costs, budget)}) {
-      REQUIRE(price(given, costs) <= budget + 1e-9);
-      if (budget > 3) {
-        worst = std::min(worst, hit(given, stops, coverage) / best);
-      }
+    const Counts given = allocate_nonuniform(stops, costs, budget, 0.7);
+    REQUIRE(price(given, costs) <= budget + 1e-9);
+    if (budget > 3) {
+      worst = std::min(worst, hit(given, stops, coverage) / best);
     }
   }
   CHECK(worst > 0.9);
-}
-
-TEST_CASE("measured coverage of any concave shape is allocated optimally") {
-  std::mt19937 random(3);
-  std::uniform_real_distribution<double> uniform(0.0, 1.0);
-  for (int round = 0; round < 300; ++round) {
-    const auto length = static_cast<std::size_t>(uniform(random) * 4);
-    const std::vector<double> stops = random_stops(random, length);
-    std::vector<Curve> coverage;
-    for (std::size_t i = 0; i <= length; ++i) {
-      std::vector<double> gains(static_cast<std::size_t>(uniform(random) * 6));
-      for (double& gain : gains) {
-        gain = uniform(random) / 6;
-      }
-      std::ranges::sort(gains, std::ranges::greater{});
-      Curve curve;
-      double sum = 0;
-      for (const double gain : gains) {
-        curve.push_back(sum += gain);
-      }
-      coverage.push_back(curve);
-    }
-    const std::vector<double> costs(length + 1, 1.0);
-    const auto budget = std::floor(12 * uniform(random));
-    const Counts given = allocate_measured(stops, coverage, costs, budget);
-    for (std::size_t i = 0; i <= length; ++i) {
-      REQUIRE(given[i] <= coverage[i].size());
-    }
-    REQUIRE(hit(given, stops, coverage) == doctest::Approx(best_hit(stops, coverage, costs, budget)));
-  }
-}
-
-TEST_CASE("a curve that starts late does not draw everything to one depth") {
-  // C(b) = 1 - b^-0.7 with C(1) = 0: single gains would never take a first alternative.
-  Curve late;
-  for (std::size_t b = 1; b <= 24; ++b) {
-    late.push_back(1 - std::pow(static_cast<double>(b), -0.7));
-  }
-  const std::vector<Curve> coverage(8, late);
-  const std::vector<double> costs(8, 1.0);
-  for (const double acceptance : {0.6, 0.9}) {
-    const std::vector<double> stops = chain(7, acceptance);
-    const Counts given = allocate_measured(stops, coverage, costs, 24);
-    CHECK(std::ranges::count(given, std::size_t{0}) <= 4);
-    CHECK(std::ranges::count(given, std::size_t{1}) == 0);
-    CHECK(hit(given, stops, coverage) > hit(allocate_uniform(7, 24), stops, coverage));
-  }
-  // Small enough to compare with every allocation.
-  std::mt19937 random(4);
-  double worst = 1;
-  for (int round = 0; round < 100; ++round) {
-    const std::vector<double> stops = random_stops(random, 2);
-    const std::vector<Curve> three(3, Curve(late.begin(), late.begin() + 9));
-    const std::vector<double> one(3, 1.0);
-    const double best = best_hit(stops, three, one, 9);
-    worst = std::min(worst, hit(allocate_measured(stops, three, one, 9), stops, three) / best);
-  }
-  CHECK(worst > 0.97);
-}
-
-TEST_CASE("the whole of a step that no longer fits gives way to single gains") {
-  const std::vector<double> stops{0.6, 0.4};
-  const std::vector<double> costs{1.0, 1.0};
-  const std::vector<Curve> coverage{{0.0, 0.0, 0.9}, {0.1, 0.2}};
-  CHECK(allocate_measured(stops, coverage, costs, 2) == Counts{0, 2});
-  CHECK(allocate_measured(stops, coverage, costs, 3) == Counts{3, 0});
-  CHECK(allocate_measured(stops, coverage, costs, 4) == Counts{3, 1});
 }
 
 TEST_CASE("where nothing can be gained nothing is given") {
@@ -232,8 +159,6 @@ TEST_CASE("where nothing can be gained nothing is given") {
   CHECK(allocate_nonuniform(std::vector<double>{0, 1, 0}, costs, 9, 0.7) == Counts{0, 9, 0});
   CHECK(allocate_nonuniform(std::vector<double>{0, 1, 0}, costs, 0, 0.7) == Counts{0, 0, 0});
   CHECK(allocate_nonuniform(std::vector<double>{0.5, 0.5, 0}, costs, 0.9, 0.7) == Counts{0, 0, 0});
-  const std::vector<Curve> none(3);
-  CHECK(allocate_measured(std::vector<double>{0.2, 0.3, 0.5}, none, costs, 9) == Counts{0, 0, 0});
 }
 
 TEST_CASE("a tenth of a unit ten times over is a whole budget") {
@@ -245,7 +170,6 @@ TEST_CASE("a tenth of a unit ten times over is a whole budget") {
 TEST_CASE("allocations refuse what makes no sense") {
   const std::vector<double> stops{0.5, 0.5};
   const std::vector<double> costs{1, 1};
-  const std::vector<Curve> coverage(2, Curve{0.5});
   CHECK_THROWS_WITH_AS(static_cast<void>(allocate_nonuniform(stops, std::vector<double>{1}, 4, 1)),
                        doctest::Contains("costs has 1 entries; stops has 2"), UsageError);
   CHECK_THROWS_AS(static_cast<void>(allocate_nonuniform(stops, std::vector<double>{1, 0}, 4, 1)), UsageError);
@@ -253,9 +177,4 @@ TEST_CASE("allocations refuse what makes no sense") {
   CHECK_THROWS_AS(static_cast<void>(allocate_nonuniform(stops, costs, 4, 0)), UsageError);
   CHECK_THROWS_AS(static_cast<void>(allocate_nonuniform(stops, costs, 1e9, 1)), UsageError);
   CHECK_THROWS_AS(static_cast<void>(allocate_nonuniform(std::vector<double>{2, 0}, costs, 4, 1)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(allocate_measured(stops, std::vector<Curve>(1), costs, 4)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(allocate_measured(stops, std::vector<Curve>{{0.5, 0.4}, {}}, costs, 4)),
-                  UsageError);
-  CHECK_THROWS_AS(static_cast<void>(allocate_measured(stops, std::vector<Curve>{{1.5}, {}}, costs, 4)),
-                  UsageError);
 }

@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -16,14 +15,6 @@ using namespace acespec;
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-std::vector<float> random_weights(std::mt19937& random, std::size_t count) {
-  std::uniform_real_distribution<float> uniform(0.0F, 1.0F);
-  std::vector<float> weights(count);
-  std::ranges::generate(weights, [&] { return uniform(random) * uniform(random); });
-  std::ranges::sort(weights, std::ranges::greater{});
-  return weights;
-}
 
 }  // namespace
 
@@ -101,41 +92,14 @@ TEST_CASE("a node is sent while it is worth its price") {
   CHECK(best_count({}, prices, 5) == 0);
 }
 
-TEST_CASE("the best ratio is that of exhaustive search, and its own rate prices its nodes") {
-  std::mt19937 random(2);
-  std::uniform_real_distribution<double> uniform(0.0, 1.0);
-  for (int turn = 0; turn < 2000; ++turn) {
-    const std::vector<float> weights = random_weights(random, static_cast<std::size_t>(30 * uniform(random)));
-    const Prices prices{0.001 + uniform(random), turn % 10 == 0 ? 0.0 : 0.1 * uniform(random)};
-    Selection best{0, 0};
-    for (std::size_t count = 0; count <= weights.size(); ++count) {
-      const double rate = expected_rate(weights, count, prices);
-      if (rate > best.rate) {
-        best = {count, rate};
-      }
-    }
-    const Selection found = best_ratio(weights, prices);
-    REQUIRE(found.count == best.count);
-    REQUIRE(found.rate == doctest::Approx(best.rate));
-    // At the optimum a node is worth its price exactly while its weight is above rate * price.
-    REQUIRE(best_count(weights, prices, found.rate * (1 + 1e-9)) <= found.count);
-    REQUIRE(best_count(weights, prices, found.rate * (1 - 1e-9)) >= found.count);
-  }
-}
-
 TEST_CASE("a selection refuses what makes no sense") {
   const std::vector<float> weights{0.5F, 0.25F};
   const Prices prices{0.1, 0.01};
-  CHECK(expected_rate(weights, 2, prices) == doctest::Approx(1.75 / 0.12));
-  CHECK_THROWS_WITH_AS(static_cast<void>(expected_rate(weights, 3, prices)), doctest::Contains("count is 3"),
-                       UsageError);
   CHECK_THROWS_AS(static_cast<void>(best_count(weights, prices, 0)), UsageError);
   CHECK_THROWS_AS(static_cast<void>(best_count(weights, {0.1, -1}, 5)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_ratio(weights, {0.0, 0.01})), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_ratio(weights, {0.1, kNan})), UsageError);
+  CHECK_THROWS_AS(static_cast<void>(best_count(weights, {0.1, kNan}, 5)), UsageError);
   for (const std::vector<float>& bad : {std::vector<float>{0.5F, 0.6F}, std::vector<float>{1.1F},
                                         std::vector<float>{-0.1F}, std::vector<float>{std::nanf("")}}) {
-    CHECK_THROWS_AS(static_cast<void>(best_ratio(bad, prices)), UsageError);
     CHECK_THROWS_AS(static_cast<void>(best_count(bad, prices, 5)), UsageError);
   }
 }

@@ -101,30 +101,6 @@ TEST_CASE("old verdicts fade") {
   CHECK(calibration.probability(0, 0.9F, 0.5F) < 0.45F);
   observe(calibration, 0, 0.9F, 0.5F, 0, 1024);
   CHECK(calibration.probability(0, 0.9F, 0.5F) < 0.1F);
-  for (const Calibration::Cell& cell : calibration.table()) {
-    CHECK(cell.samples < Calibration::kMost);
-  }
-}
-
-TEST_CASE("the table covers every rank and confidence once") {
-  Calibration calibration(0.7F);
-  observe(calibration, 2, 1.0F, 0.5F, 3, 1);
-  observe(calibration, 2, 0.0F, 0.25F, 0, 1);
-  const std::vector<Calibration::Cell> table = calibration.table();
-  CHECK(table.size() == 32);
-  double samples = 0;
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    samples += table[i].samples;
-    CHECK(table[i].from < table[i].to);
-    if (i % 8 != 0) {
-      CHECK(table[i].from == table[i - 1].to);
-      CHECK(table[i].rank == table[i - 1].rank);
-    }
-  }
-  CHECK(samples == 5);
-  CHECK(table[23].taken == 3);
-  CHECK(table[23].to == 1.0F);
-  CHECK(table[16].mean_prior == doctest::Approx(0.25));
 }
 
 TEST_CASE("confidences and priors are softmaxes of the scores") {

@@ -55,41 +55,6 @@ void spend(std::vector<std::size_t>& given, std::span<const double> costs, doubl
   }
 }
 
-/// One edge of a curve's concave hull.
-struct Step {
-  double per_cost;
-  std::size_t depth;
-  std::size_t from;
-  std::size_t to;
-};
-
-/// Appends the rising edges of the upper hull of (0, 0), (1, curve[0]), ...
-void append_hull(std::span<const double> curve, double stop, double cost, std::size_t depth,
-                 std::vector<Step>& steps) {
-  const auto height = [curve](std::size_t b) { return b == 0 ? 0.0 : curve[b - 1]; };
-  std::vector<std::size_t> corners{0};
-  for (std::size_t b = 1; b <= curve.size(); ++b) {
-    while (corners.size() > 1) {
-      const std::size_t last = corners.back();
-      const std::size_t before = corners[corners.size() - 2];
-      // The last corner lies under the line from the one before it to this point.
-      if ((height(last) - height(before)) * static_cast<double>(b - before) >
-          (height(b) - height(before)) * static_cast<double>(last - before)) {
-        break;
-      }
-      corners.pop_back();
-    }
-    corners.push_back(b);
-  }
-  for (std::size_t i = 1; i < corners.size(); ++i) {
-    const double gain = stop * (height(corners[i]) - height(corners[i - 1]));
-    const double price = cost * static_cast<double>(corners[i] - corners[i - 1]);
-    if (gain > 0.0) {
-      steps.push_back({gain / price, depth, corners[i - 1], corners[i]});
-    }
-  }
-}
-
 }  // namespace
 
 std::vector<double> stop_probabilities(std::span<const double> acceptances) {
@@ -103,10 +68,6 @@ std::vector<double> stop_probabilities(std::span<const double> acceptances) {
   }
   stops.push_back(reached);
   return stops;
-}
-
-std::vector<std::size_t> allocate_single(std::size_t length) {
-  return std::vector<std::size_t>(length + 1, 0);
 }
 
 std::vector<std::size_t> allocate_uniform(std::size_t length, std::size_t budget) {
@@ -161,39 +122,6 @@ std::vector<std::size_t> allocate_nonuniform(std::span<const double> stops, std:
   spend(given, costs, left, [&](std::size_t i, std::size_t b) {
     const auto had = static_cast<double>(b);
     return stops[i] * (std::pow(1.0 + had, -exponent) - std::pow(2.0 + had, -exponent));
-  });
-  return given;
-}
-
-std::vector<std::size_t> allocate_measured(std::span<const double> stops,
-                                           std::span<const std::vector<double>> coverage,
-                                           std::span<const double> costs, double budget) {
-  require_terms(stops, costs, budget);
-  require_size("coverage", coverage.size(), stops.size());
-  std::vector<Step> steps;
-  for (std::size_t i = 0; i < stops.size(); ++i) {
-    double before = 0.0;
-    for (const double c : coverage[i]) {
-      require(c >= before && c <= 1.0, "a coverage", c, "from the one before it to 1");
-      before = c;
-    }
-    append_hull(std::span(coverage[i]).first(std::min(coverage[i].size(), kMostAlternatives)), stops[i],
-                costs[i], i, steps);
-  }
-  // Within a depth gains fall, so its steps stay in order; equal ones too, the sort being stable.
-  std::ranges::stable_sort(steps, std::ranges::greater{}, &Step::per_cost);
-  std::vector<std::size_t> given(stops.size(), 0);
-  double left = budget * kRounding;
-  for (const Step& step : steps) {
-    const double price = costs[step.depth] * static_cast<double>(step.to - step.from);
-    if (given[step.depth] == step.from && price <= left) {
-      given[step.depth] = step.to;
-      left -= price;
-    }
-  }
-  spend(given, costs, left, [&](std::size_t i, std::size_t b) {
-    const std::vector<double>& curve = coverage[i];
-    return b < curve.size() ? stops[i] * (curve[b] - (b == 0 ? 0.0 : curve[b - 1])) : 0.0;
   });
   return given;
 }

@@ -18,9 +18,6 @@ inline constexpr std::size_t kMostAlternatives = 65536;
 /// bonus. Throws UsageError when an acceptance is not from 0 to 1.
 [[nodiscard]] std::vector<double> stop_probabilities(std::span<const double> acceptances);
 
-/// No alternatives.
-[[nodiscard]] std::vector<std::size_t> allocate_single(std::size_t length);
-
 /// As many at each depth, what is left to the first ones. `budget`: alternatives in all. Throws UsageError
 /// when that is more than kMostAlternatives a depth.
 [[nodiscard]] std::vector<std::size_t> allocate_uniform(std::size_t length, std::size_t budget);
@@ -37,14 +34,5 @@ inline constexpr std::size_t kMostAlternatives = 65536;
 [[nodiscard]] std::vector<std::size_t> allocate_nonuniform(std::span<const double> stops,
                                                            std::span<const double> costs, double budget,
                                                            double exponent);
-
-/// AceSpec, branch allocation by measured coverage: the same optimum for any curves. `coverage[i][b - 1]`:
-/// the probability that the target's token at depth i is among the first b alternatives, given that the chain
-/// stops there; none beyond the curve's end. Curves never fall; where one is not concave, alternatives are
-/// given out in the whole steps of its concave hull, best gain for the cost first, so that a slow start does
-/// not hide what follows; what is left goes by single gains. Optimal for concave curves and one cost.
-[[nodiscard]] std::vector<std::size_t> allocate_measured(std::span<const double> stops,
-                                                         std::span<const std::vector<double>> coverage,
-                                                         std::span<const double> costs, double budget);
 
 }  // namespace acespec

@@ -89,17 +89,4 @@ void Calibration::observe(std::size_t rank, float confidence, float prior, bool 
   counts.odds_ratio = odds(mean) / odds(prior_mean);
 }
 
-std::vector<Calibration::Cell> Calibration::table() const {
-  std::vector<Cell> rows;
-  rows.reserve(cells_.size());
-  for (std::size_t i = 0; i < cells_.size(); ++i) {
-    const Counts& counts = cells_[i];
-    const std::size_t bin = i % kFrom.size();
-    rows.push_back({i / kFrom.size(), kFrom[bin], bin + 1 < kFrom.size() ? kFrom[bin + 1] : 1.0F,
-                    counts.samples, counts.taken,
-                    counts.samples > 0.0 ? counts.priors / counts.samples : 0.0});
-  }
-  return rows;
-}
-
 }  // namespace acespec

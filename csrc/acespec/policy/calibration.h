@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <vector>
 
 namespace acespec {
 
@@ -18,22 +17,12 @@ namespace acespec {
 /// odds(p') / odds(q'): q' gives p', and within a cell the order of priors stays. Counts are halved at kMost,
 /// so old verdicts fade.
 ///
-/// Not thread-safe. O(1); no allocation but by table().
+/// Not thread-safe. O(1), no allocation.
 class Calibration {
  public:
   static constexpr std::size_t kRanks = 4;
   static constexpr double kPriorSamples = 16.0;
   static constexpr double kMost = 512.0;
-
-  /// A row of the table, for support.
-  struct Cell {
-    std::size_t rank;
-    float from;         ///< lowest confidence, included
-    float to;           ///< highest, excluded but for the last
-    double samples;     ///< in the counts, after halving
-    double taken;       ///< of those
-    double mean_prior;  ///< of the samples; 0 without any
-  };
 
   /// `sharpness`: temperature that turns scores into priors; below 1 because drafter and target agree more
   /// often than the drafter's own probabilities say. Throws UsageError when it is not positive.
@@ -47,9 +36,6 @@ class Calibration {
   [[nodiscard]] float probability(std::size_t rank, float confidence, float prior) const;
   /// The target decided at a candidate's parent: on the candidate, or on another token.
   void observe(std::size_t rank, float confidence, float prior, bool taken);
-
-  [[nodiscard]] float sharpness() const noexcept { return sharpness_; }
-  [[nodiscard]] std::vector<Cell> table() const;
 
  private:
   /// Lower ends of the ranges of confidence: finer towards both ends, where odds change fastest.

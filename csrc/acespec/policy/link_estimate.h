@@ -32,12 +32,9 @@ class LinkEstimate {
   /// Bits per second; 1e12 at most, when a byte's price is too small to be told.
   [[nodiscard]] double up_bps() const noexcept;
   [[nodiscard]] double down_bps() const noexcept;
-  /// Smoothed seconds of an empty exchange, its mean deviation, and what 99 of 100 stay under.
+  /// Smoothed seconds of an empty exchange, and its mean deviation.
   [[nodiscard]] double rtt() const noexcept { return empty_.seconds(); }
   [[nodiscard]] double deviation() const noexcept { return empty_.deviation(); }
-  [[nodiscard]] double rtt99() const { return empty_.quantile99(); }
-  /// Smallest empty exchange of the last 30 s before `at`.
-  [[nodiscard]] double least_rtt(double at) const { return empty_.least(at); }
 
  private:
   RoundTrip empty_;

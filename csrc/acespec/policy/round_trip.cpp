@@ -60,32 +60,19 @@ void RoundTrip::smooth(double seconds) {
 
 void RoundTrip::record(double seconds) {
   const std::int64_t second = second_of(last_at_);
-  Extremes& kept = window_[static_cast<std::size_t>(second) % window_.size()];
+  Largest& kept = window_[static_cast<std::size_t>(second) % window_.size()];
   if (kept.second != second) {
-    kept = {second, seconds, seconds};
+    kept = {second, seconds};
   }
-  kept.least = std::min(kept.least, seconds);
-  kept.most = std::max(kept.most, seconds);
-}
-
-double RoundTrip::least(double at) const {
-  require(at >= last_at_ && at <= kLatest, "at", at, "no earlier than the last sample's");
-  const std::int64_t after = second_of(at) - static_cast<std::int64_t>(window_.size());
-  double least = -1.0;
-  for (const Extremes& kept : window_) {
-    if (kept.second >= 0 && kept.second > after && (least < 0.0 || kept.least < least)) {
-      least = kept.least;
-    }
-  }
-  return least < 0.0 ? smoothed_ : least;
+  kept.seconds = std::max(kept.seconds, seconds);
 }
 
 double RoundTrip::quantile99() const {
   const std::int64_t after = second_of(last_at_) - static_cast<std::int64_t>(window_.size());
   double most = -1.0;
-  for (const Extremes& kept : window_) {
+  for (const Largest& kept : window_) {
     if (kept.second >= 0 && kept.second > after) {
-      most = std::max(most, kept.most);
+      most = std::max(most, kept.seconds);
     }
   }
   const double high = smoothed_ + 4 * deviation_;

@@ -14,7 +14,7 @@ namespace acespec {
 /// sample the next one begins anew. One sample far above the rest counts as smoothed + 8 deviations, a second
 /// in a row in full.
 ///
-/// Not thread-safe. O(1), no allocation; least() and quantile99() O(kIdle).
+/// Not thread-safe. O(1), no allocation; quantile99() O(kIdle).
 class RoundTrip {
  public:
   static constexpr double kUnmeasured = 0.150;
@@ -26,17 +26,14 @@ class RoundTrip {
   [[nodiscard]] bool known() const noexcept { return known_; }
   [[nodiscard]] double seconds() const noexcept { return smoothed_; }
   [[nodiscard]] double deviation() const noexcept { return deviation_; }
-  /// Smallest sample of the last kIdle seconds before `at`, to the second; seconds() when there is none.
-  [[nodiscard]] double least(double at) const;
   /// What 99 of 100 exchanges stay under: smoothed + 4 deviations, but no more than the largest sample of the
   /// kIdle seconds up to the last one.
   [[nodiscard]] double quantile99() const;
 
  private:
-  struct Extremes {
-    std::int64_t second = -1;  // that it holds samples of
-    double least = 0.0;
-    double most = 0.0;
+  struct Largest {
+    std::int64_t second = -1;  // that its sample is of
+    double seconds = 0.0;
   };
 
   void begin(double seconds);
@@ -49,7 +46,7 @@ class RoundTrip {
   double smoothed_ = kUnmeasured;
   double deviation_ = kUnmeasured / 2;
   double last_at_ = 0.0;
-  std::array<Extremes, static_cast<std::size_t>(kIdle)> window_{};
+  std::array<Largest, static_cast<std::size_t>(kIdle)> window_{};
 };
 
 }  // namespace acespec

@@ -155,12 +155,12 @@ double WidthCurve::seconds(std::size_t width) const {
 }
 
 std::size_t WidthCurve::widest_within(double seconds) const {
-  require(!std::isnan(seconds), "seconds", seconds, "a number");
   return static_cast<std::size_t>(std::ranges::upper_bound(curve_, seconds) - curve_.begin());
 }
 
 std::size_t WidthCurve::nodes_within(double seconds, std::size_t width) const {
   require_width(width);
+  require(!std::isnan(seconds), "seconds", seconds, "a number");
   const std::size_t last = widest_within(seconds);
   const double forwards = std::max(0.0, std::floor(seconds / curve_[width - 1]));
   if (forwards * static_cast<double>(width) >= static_cast<double>(kMostNodes)) {

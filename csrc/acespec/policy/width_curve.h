@@ -14,7 +14,7 @@ namespace acespec {
 /// A sample far off its width's mean is clamped; the fourth in a row on the same side, at whatever widths,
 /// shows that the device has changed its pace (heat, a power mode): all widths follow by their common factor.
 ///
-/// Not thread-safe. observe() O(max_width), widest_within() O(log max_width), the rest O(1); memory at
+/// Not thread-safe. observe() O(max_width), nodes_within() O(log max_width), seconds() O(1); memory at
 /// construction alone.
 class WidthCurve {
  public:
@@ -29,8 +29,6 @@ class WidthCurve {
   [[nodiscard]] std::size_t max_width() const noexcept { return curve_.size(); }
   /// Expected seconds of a forward of `width` nodes. Throws UsageError when that is not in 1..max_width.
   [[nodiscard]] double seconds(std::size_t width) const;
-  /// The widest forward that takes at most `seconds`; 0 when none does. Throws UsageError for NaN.
-  [[nodiscard]] std::size_t widest_within(double seconds) const;
   /// T_tree^-1: nodes that forwards of `width`, and a narrower one at the end, expand in `seconds`. At most
   /// kMostNodes. Throws UsageError for a width not in 1..max_width, or NaN.
   [[nodiscard]] std::size_t nodes_within(double seconds, std::size_t width) const;
@@ -48,6 +46,8 @@ class WidthCurve {
   };
 
   void require_width(std::size_t width) const;
+  /// The widest forward that takes at most `seconds`; 0 when none does.
+  [[nodiscard]] std::size_t widest_within(double seconds) const;
   void take(Measured& at, double seconds);
   void follow(double ratio);
   void fit();
