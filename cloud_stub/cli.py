@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from acespec_edge.address import read_token
 from acespec_edge.commands.bar import download_bar
 from acespec_edge.commands.configured import config_commands, config_file
 from acespec_edge.commands.program import Program
@@ -15,7 +16,6 @@ from acespec_edge.commands.serving import DrainSeconds, LogForm, LogFrom
 from acespec_edge.errors import UsageError
 from acespec_edge.keyring import Keyring
 from acespec_edge.logs import LogFormat, LogLevel, configure_logs
-from acespec_edge.transport import read_token
 from cloud_stub.clients import LIMITS
 from cloud_stub.scheduler import Pacing
 

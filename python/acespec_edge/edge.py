@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,14 +14,15 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.channel import Channel
 from acespec_edge.control import Controller
-from acespec_edge.cores import Threads, cores, keep_to, placement
-from acespec_edge.drafting import Drafter, DrafterName, checked_drafter, load_drafter, lookup_drafter
+from acespec_edge.cores import Threads, cores, placement
+from acespec_edge.drafting import Drafter, DrafterName
 from acespec_edge.endpoints import Endpoint
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.generation import AsyncStream, Generation, Stream
 from acespec_edge.known_contexts import KnownContexts
+from acespec_edge.local_drafter import LocalDrafter
 from acespec_edge.modes import Commit, Run, drafter_alone, target_alone
-from acespec_edge.policy import POLICIES, Policy, Power, at_power, named_policy
+from acespec_edge.policy import Policy, Power, at_power, named_policy, of_length
 from acespec_edge.prompt import Prompt
 from acespec_edge.request import Mode, Options, checked_mode, make_request
 from acespec_edge.result import Result
@@ -115,20 +114,21 @@ class EdgeRuntime:
             raise UsageError(f"draft_length is {draft_length}: a draft holds {longest} tokens at most")
         if not timeout > 0:
             raise UsageError(f"timeout is {timeout}: it must be above 0 seconds")
-        if not 0 <= reconnect_for < math.inf:
-            raise UsageError(f"reconnect_for is {reconnect_for}: it must be 0 or more seconds")
-        if offline_after is not None and not 0 <= offline_after < math.inf:
-            raise UsageError(f"offline_after is {offline_after}: it must be 0 or more seconds, or None")
+        endurance = Endurance(reconnect_for, offline_after)
         self._bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(Path(bundle))
         self._mode: Mode = mode
-        self._placement = placement(threads, cores())
-        self._power: Power = power
-        self._cache_mb = cache_mb
-        self._endurance = Endurance(reconnect_for, offline_after)
+        self._drafter = LocalDrafter(
+            self._bundle,
+            drafter,
+            placement(threads, cores()),
+            context=context,
+            cache_mb=cache_mb,
+            spinning=power == "full",
+        )
+        self._endurance = endurance
         self._tell = on_link or (lambda event: None)
-        self._drafts_by = checked_drafter(drafter) if isinstance(drafter, str) else "model"
-        self._context = context if self._drafts_by == "lookup" else min(context, self._bundle.max_positions)
-        self._control = Controller(at_power(_policy(policy, draft_length), power), width=width)
+        chosen = of_length(named_policy(policy), draft_length)
+        self._control = Controller(at_power(chosen, power), width=width)
         self.totals = Totals(self._control)
         """What this runtime has done, and what it expects; to be read from any thread."""
         files = {"token_file": token_file, "ca": ca, "client_cert": client_cert, "client_key": client_key}
@@ -138,7 +138,6 @@ class EdgeRuntime:
         self._uplink = (
             None if connector is None else Uplink(self.totals.counted(connector), self._session, timeout)
         )
-        self._drafter = None if isinstance(drafter, str) else drafter
         self._turn = threading.Lock()
         self._admission = threading.Lock()
         """Guards ``_closed`` and ``_running``: what close() does not find in there does not start."""
@@ -146,7 +145,7 @@ class EdgeRuntime:
         self._running: weakref.WeakSet[Generation] = weakref.WeakSet()
         self._require_sides(mode)
         if mode != "cloud":
-            self._loaded_drafter()
+            self._drafter.get()
         # Last, so that nothing that fails leaves a connection behind.
         if mode != "edge":
             self._connect(self._require_cloud(mode))
@@ -219,7 +218,7 @@ class EdgeRuntime:
         try:
             if self._uplink is not None:
                 self._uplink.drop("the device is done")
-            self._drafter = None
+            self._drafter.release()
         finally:
             if taken:
                 self._turn.release()
@@ -268,18 +267,18 @@ class EdgeRuntime:
             return
         mode = run.request.mode
         if mode == "edge":
-            offline = self._loaded_drafter()
-            keep_to(self._placement)
+            offline = self._drafter.get()
+            self._drafter.keep_to_cores()
             yield from drafter_alone(run, offline)
             return
-        drafter = self._loaded_drafter() if mode == "auto" else None
-        uplink, control, context = self._require_cloud(mode), self._control, self._context
+        drafter = self._drafter.get() if mode == "auto" else None
+        uplink, control, context = self._require_cloud(mode), self._control, self._drafter.context
 
         def decode(rest: Run, channel: Channel) -> Iterator[Commit]:
             if drafter is None:
                 return target_alone(rest, channel, control)
             # Only now: threads that were started on the way would have been kept there too.
-            keep_to(self._placement)
+            self._drafter.keep_to_cores()
             return speculate(rest, channel, drafter, control, context)
 
         def alone(rest: Run) -> Iterator[Commit]:
@@ -287,7 +286,7 @@ class EdgeRuntime:
                 return iter((Commit([], "context"),))
             return drafter_alone(rest, drafter)
 
-        writes = drafter is not None and self._drafts_by != "lookup"
+        writes = drafter is not None and self._drafter.writes
         choice = alone if writes and run.request.logprobs is None else None
         yield from Resumption(run, uplink, decode, choice, self._endurance, self._tell).commits()
 
@@ -313,25 +312,10 @@ class EdgeRuntime:
         assert channel is not None
         uplink.adopt(channel)
 
-    def _loaded_drafter(self) -> Drafter:
-        if self._drafter is None and self._drafts_by == "lookup":
-            self._drafter = lookup_drafter(self._bundle.vocabulary, context=self._context)
-        elif self._drafter is None:
-            self._drafter = load_drafter(
-                self._bundle,
-                context=self._context,
-                cache_mb=self._cache_mb,
-                threads=self._placement.threads,
-                cores=self._placement.cores,
-                spinning=self._power == "full",
-                lookup=self._drafts_by == "both",
-            )
-        return self._drafter
-
     def _require_sides(self, mode: Mode) -> None:
         if mode != "edge":
             self._require_cloud(mode)
-        elif self._drafts_by == "lookup":
+        elif not self._drafter.writes:
             raise UsageError("mode edge needs a model, and drafter 'lookup' has none: use 'model' or 'both'")
 
     def _require_cloud(self, mode: Mode) -> Uplink:
@@ -340,11 +324,3 @@ class EdgeRuntime:
                 f"mode {mode} needs a cloud: give cloud=URL, or use mode='edge' for the drafter alone"
             )
         return self._uplink
-
-
-def _policy(policy: str | Policy, draft_length: int | None) -> Policy:
-    """A given length makes a policy that chooses by itself one of chains."""
-    named = named_policy(policy)
-    if draft_length is None:
-        return named
-    return replace(POLICIES["chain"] if named.send == "tree" else named, length=draft_length)

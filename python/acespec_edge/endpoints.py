@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from acespec_edge.address import parse_address
 from acespec_edge.errors import UsageError
-from acespec_edge.transport import parse_address
 
 MAX_ENDPOINTS: Final = 16
 

@@ -96,6 +96,14 @@ def named_policy(policy: str | Policy) -> Policy:
     return POLICIES[policy]
 
 
+def of_length(policy: Policy, length: int | None) -> Policy:
+    """The policy, with chains of ``length`` tokens if that is given: one that sends trees becomes one of
+    chains."""
+    if length is None:
+        return policy
+    return replace(POLICIES["chain"] if policy.send == "tree" else policy, length=length)
+
+
 def at_power(policy: Policy, power: str) -> Policy:
     """The policy on a device that has power ("full") or should save it ("save"): on a fast network, where a
     token is worth little time, fewer forwards are worth their energy, and so B* is smaller.

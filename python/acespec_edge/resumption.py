@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from acespec_edge.channel import Channel
-from acespec_edge.errors import LinkError
+from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.modes import Commit, Run
 from acespec_edge.reconnect import Reconnection
 from acespec_edge.request import resumed
@@ -37,10 +38,17 @@ class LinkEvent:
 @dataclass(frozen=True, slots=True)
 class Endurance:
     """What happens without a cloud, in seconds. ``reconnect_for``: how long a request waits for one before
-    it ends with a LinkError. ``offline_after``: when the drafter goes on alone; None: never."""
+    it ends with a LinkError. ``offline_after``: when the drafter goes on alone; None: never. Raises
+    UsageError for less than 0, or no end."""
 
     reconnect_for: float
     offline_after: float | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.reconnect_for < math.inf:
+            raise UsageError(f"reconnect_for is {self.reconnect_for}: it must be 0 or more seconds")
+        if self.offline_after is not None and not 0 <= self.offline_after < math.inf:
+            raise UsageError(f"offline_after is {self.offline_after}: it must be 0 or more seconds, or None")
 
 
 class Resumption:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from acespec_edge import _core
+from acespec_edge.address import read_token
 from acespec_edge.endpoints import Endpoint, Endpoints
 from acespec_edge.errors import LinkError, PeerError, UsageError
 from acespec_edge.faults import raise_fault
-from acespec_edge.transport import Connector, Link, Received, connect, local_connector, read_token
+from acespec_edge.transport import Connector, Link, Received, connect, local_connector
 
 _CONNECT_TIMEOUT: Final = 10.0
 _SHORT_TIMEOUT: Final = 5.0

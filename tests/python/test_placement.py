@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from acespec_edge import _core, edge
+from acespec_edge import _core, edge, local_drafter
 from acespec_edge.bundle import Bundle
 from acespec_edge.commands.options import thread_count
 from acespec_edge.cores import Core, Placement, keep_to
@@ -104,7 +104,7 @@ def test_the_drafter_gets_its_threads_and_cores(
         return FakeDrafter(mixing(1, vocabulary=40))
 
     monkeypatch.setattr(edge, "cores", lambda: [Core(number, 1.0, number) for number in MINE])
-    monkeypatch.setattr(edge, "load_drafter", load)
+    monkeypatch.setattr(local_drafter, "load_drafter", load)
     for power in ("full", "save"):
         edge.EdgeRuntime(bundle, mode="edge", threads=threads, power=power).close()  # type: ignore[arg-type]
     assert [(one["threads"], one["cores"], one["spinning"]) for one in asked] == [

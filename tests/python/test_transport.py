@@ -15,8 +15,9 @@ import pytest
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
+from acespec_edge.address import read_token
 from acespec_edge.errors import LinkError, UsageError
-from acespec_edge.transport import MAX_MESSAGE, Link, connect, local_connector, read_token
+from acespec_edge.transport import MAX_MESSAGE, Link, connect, local_connector
 from tests.clock import LIMIT, wait_until
 from tests.python.fakes import no_thread_left
 from tools.bench.fault_path import Fault, FaultPath

@@ -77,6 +77,7 @@ def examine(
     """Runs every probe that there is something to probe for; of the clouds the first that answers decides.
     ``root``: where /proc and /sys are. Raises UsageError for ``threads`` below 1, and a token file that
     does not do."""
+    from acespec_edge.address import read_token
     from acespec_edge.doctor.accelerator import installed_runtime, probe_accelerator
     from acespec_edge.doctor.clock import probe_clock
     from acespec_edge.doctor.cloud import probe_cloud
@@ -87,7 +88,7 @@ def examine(
     from acespec_edge.doctor.report import conclude
     from acespec_edge.doctor.system import System
     from acespec_edge.drafting import load_drafter
-    from acespec_edge.transport import connect, read_token
+    from acespec_edge.transport import connect
 
     system = System(root)
     usable = os.sched_getaffinity(0)

@@ -178,8 +178,9 @@ def _sentences(advice: Advice, found: Plan, recorded: Trace | None) -> list[str]
 
 def _probe(url: str) -> float:
     """Seconds of the shortest of some round trips to the cloud at ``url``. Raises LinkError, UsageError."""
+    from acespec_edge.address import read_token
     from acespec_edge.simulate.probe import round_trip
-    from acespec_edge.transport import connect, read_token
+    from acespec_edge.transport import connect
 
     token = read_token(None)
     return round_trip(lambda: connect(url, token=token))
