@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from tests.python.test_control import measured
 
 from acespec_edge.cli import main
 from acespec_edge.control import Controller
@@ -21,6 +20,7 @@ from acespec_edge.simulate.runner import Setting, simulate
 from acespec_edge.simulate.timed_drafter import TimedDrafter
 from acespec_edge.simulate.trace import Record
 from cloud_stub.simulate import VirtualCloud
+from tests.python.control_kit import measured
 from tests.python.simulate_kit import trace
 
 EDGE = EdgeProfile("edge", {1: 8.0, 8: 15.0})
