@@ -68,7 +68,7 @@ $(ROOT_STAMP): tools/cross/root.sh
 	@$(STEP) '$(ROOT)' $(LOGS)/aarch64-root.log bash tools/cross/root.sh $(CROSS)/root
 	@mkdir -p $(@D) && touch $@
 
-test-aarch64: ## the C++ and the Python tests on emulated aarch64, some 15 minutes (see docs/devices.md)
+test-aarch64: ## the C++ and the Python tests on emulated aarch64 (see docs/devices.md)
 	@$(MAKE) --no-print-directory wheel-aarch64 ROOT='[1/6] aarch64 root' WHEEL='[2/6] aarch64 wheel'
 	@$(STEP) '[3/6] aarch64 packages' $(LOGS)/aarch64-site.log bash tools/cross/site.sh $(CROSS)/site dist/acespec_edge-*-manylinux_*_aarch64.whl
 	@$(STEP) '[4/6] C++ tests: build' $(LOGS)/aarch64-build.log bash tools/native.sh aarch64 -DACESPEC_WERROR=$(WERROR)

@@ -19,8 +19,4 @@ set(Python_INCLUDE_DIR "${aarch64_root}/usr/include/python3.11")
 set(Python_SOABI cpython-311-aarch64-linux-gnu)
 set(PYTHON_MODULE_EXTENSION ".${Python_SOABI}.so")
 
-# A device's libstdc++ is often older than this compiler's.
-set(CMAKE_SHARED_LINKER_FLAGS_INIT -static-libstdc++)
-set(CMAKE_MODULE_LINKER_FLAGS_INIT -static-libstdc++)
-
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -cpu cortex-a76 -L "${aarch64_root}")
