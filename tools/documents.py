@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ForwardRef
 
 import acespec_edge
 from acespec_edge.commands.serve import serve as serve_edge
@@ -103,7 +103,13 @@ def configuration() -> str:
                 if option.default_text
                 else ""
             )
-            cells = (f"`{key}`", f"`{variable(section, key)}`", option.wanted, default, _cell(option.help))
+            cells = (
+                f"`{key}`",
+                f"`{variable(section, key)}`",
+                _cell(option.wanted),
+                default,
+                _cell(option.help),
+            )
             parts.append(f"| {' | '.join(cells)} |\n")
     return "".join(parts)
 
@@ -209,6 +215,8 @@ def _returned(function: Callable[..., Any]) -> str:
 
 
 def _text(annotation: Any) -> str:
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 

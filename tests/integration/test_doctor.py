@@ -104,7 +104,7 @@ def test_memory_of_machine_and_container(tmp_path: Path) -> None:
         "free_bytes": 500_000_000,
         "needed_bytes": 10**9,
     }
-    assert container.status == "slow" and "--quant int4" in container.advice
+    assert container.status == "slow" and "--target cpu-int4" in container.advice
     unlimited = write(tmp_path / "free", {**meminfo(8, 4), "sys/fs/cgroup/memory.max": "max\n"})
     assert probe_memory(System(unlimited), 10**9).status == "ok"
     assert probe_memory(System(tmp_path / "nothing"), 10**9).status == "ok"

@@ -71,12 +71,12 @@ def serve(
     offline_after: OfflineAfter = None,
     token_file: TokenFile = None,
     ca: Authority = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
     drain_seconds: DrainSeconds = 20.0,
     log_format: LogForm = LogFormat.text,
     log_level: LogFrom = LogLevel.warning,
     config: Annotated[Path | None, config_file("edge", lambda: serve)] = None,
-    client_cert: ClientCert = None,
-    client_key: ClientKey = None,
 ) -> None:
     """Serve OpenAI's API on this device until interrupted: any client of it can use the pair of models."""
     configure_logs(log_format, log_level)

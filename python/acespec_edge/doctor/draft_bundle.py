@@ -68,9 +68,7 @@ def probe_bundle(
         f"{pace.one:.0f} ms a token, {pace.wide:.0f} ms for {pace.width}"
     )
     if pace.one > _SLOW_MS:
-        advice = (
-            "a forward takes as long as a round trip: take a smaller drafter, --quant int4, more --threads"
-        )
+        advice = "a forward takes as long as a round trip: take a smaller drafter, or more --threads"
         return Finding("bundle", "slow", words, facts, advice), bundle, pace
     return Finding("bundle", "ok", words, facts), bundle, pace
 

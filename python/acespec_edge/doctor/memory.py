@@ -42,7 +42,7 @@ def probe_memory(system: System, needed: int | None) -> Finding:
     words += f", the drafter takes up to {_gb(needed)} GB"
     if free >= needed:
         return Finding("memory", "ok", words, facts)
-    advice = "export with --quant int4, take a smaller drafter, or lower --context and --cache-mb"
+    advice = "export with --target cpu-int4, take a smaller drafter, or lower --context and --cache-mb"
     return Finding("memory", "bad" if needed > total else "slow", words, facts, advice)
 
 
