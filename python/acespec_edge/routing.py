@@ -63,7 +63,7 @@ class RoutedLink:
             return
         self._sent.append(frame)
         try:
-            self._link.send(frame)
+            self._link.send(self._addressed(frame))
         except LinkError as error:
             self._turn_from(str(error), error)
 
@@ -111,6 +111,7 @@ class RoutedLink:
                 return None
             seconds = received.at - self._began
             self._endpoints.measured(self._index, seconds, received.at)
+            self._endpoints.gives(self._index, message.session)
             _log.info("%s serves: Welcome after %.0f ms", self._url, 1e3 * seconds)
         # Of anything else the session knows that it is out of place.
         self._welcomed = True
@@ -143,7 +144,7 @@ class RoutedLink:
                 break
             try:
                 for frame in self._sent:
-                    link.send(frame)
+                    link.send(self._addressed(frame))
             except LinkError as error:
                 self._note(str(error), error)
                 link.close()
@@ -164,6 +165,15 @@ class RoutedLink:
             self._waits.append(wait)
         self._repeatable |= error is not None
         self._fail(wait)
+
+    def _addressed(self, frame: bytes) -> bytes:
+        """``frame`` as the endpoint may hear it: a Hello shows the key of a session to nobody but the cloud
+        that gave it."""
+        message = _core.decode(frame)
+        if not isinstance(message, _core.Hello) or self._endpoints.gave(self._index, message.resume):
+            return frame
+        message.resume = b""
+        return _core.encode(message)
 
     @property
     def _url(self) -> str:
