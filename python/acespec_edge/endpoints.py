@@ -116,6 +116,11 @@ class Endpoints:
 
             return sorted(range(len(self.endpoints)), key=rank)
 
+    def others(self, index: int, now: float) -> bool:
+        """Whether another than this one is without failures, or past its back-off."""
+        with self._lock:
+            return any(one != index and state.until <= now for one, state in enumerate(self._states))
+
     def begun(self, index: int, now: float) -> None:
         """An attempt begins. The one after a back-off is a trial: until its outcome is known nobody else
         makes another."""

@@ -20,6 +20,9 @@ _CONNECT_TIMEOUT: Final = 10.0
 _SHORT_TIMEOUT: Final = 5.0
 """Seconds for connecting where there is another endpoint to turn to."""
 
+_FAULT: Final = b"ACFA"
+"""The file identifier of a Fault."""
+
 _log: Final = logging.getLogger("acespec.routing")
 
 Opener = Callable[[Endpoint], Link]
@@ -29,7 +32,8 @@ Opener = Callable[[Endpoint], Link]
 class RoutedLink:
     """A Link to the first endpoint that says Welcome. Until one does, what was sent (a Hello) is said again
     to the next when one fails, whether by its connection, by a Fault, or by serving another target than the
-    endpoint before; then it is that one's link, and a loss is the caller's to deal with.
+    endpoint before; then it is that one's link, and a loss is the caller's to deal with. So is a cloud that
+    says that it is busy while another is not in its back-off: that is reported as a loss.
 
     Threads as of Link. receive() takes longer than its time-out while it turns to another endpoint, each of
     which has the opener's time.
@@ -71,6 +75,8 @@ class RoutedLink:
         if self._welcomed:
             with self._watched():
                 received = self._link.receive(timeout)
+                if received is not None and received.data[4:8] == _FAULT:
+                    self._look_elsewhere(received)
         else:
             received = self._greeting(timeout)
         if received is not None:
@@ -117,6 +123,16 @@ class RoutedLink:
         self._welcomed = True
         self._sent.clear()
         return received
+
+    def _look_elsewhere(self, received: Received) -> None:
+        """Raises LinkError for a Fault by which the cloud is busy, while there is another to turn to."""
+        reason, error = _meaning(_core.decode(received.data))
+        if error is None:
+            return
+        self._fail(error.retry_after)
+        if self._endpoints.others(self._index, self._clock()):
+            raise LinkError(f"{self._url}: {reason}")
+        self._failed = False  # the link lives, and its loss would be another failure
 
     def _turn_from(self, reason: str, error: LinkError | None) -> None:
         """Gives the endpoint up for the next one. ``error``: None when no other attempt will be better."""

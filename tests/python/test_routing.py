@@ -291,3 +291,42 @@ def test_the_key_of_a_session_is_shown_to_the_cloud_that_gave_it_alone() -> None
     clouds.now += 10.0
     clouds.behind[0] = says(welcome(session=b"c" * 16))
     assert shown(keys[1]) == [b""], "nor has the first the other's"
+
+
+class Full(FakeCloud):
+    """Has no room for a request; ``wait``: seconds that it wants to be left alone for."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(TARGET)
+        self._wait_ms = int(1000 * wait)
+
+    def send(self, frame: bytes) -> None:
+        message = _core.decode(frame)
+        if isinstance(message, _core.Open):
+            refusal = fault(FaultCode.busy, "full", self._wait_ms)
+            refusal.request = message.request
+            self._down(refusal)
+        else:
+            super().send(frame)
+
+
+def test_a_request_that_finds_no_room_goes_to_a_cloud_that_has_some(tmp_path: Path) -> None:
+    """At once, however long the first one would have it wait."""
+    clouds = Clouds(lambda: Full(3600.0), serves())
+    bundle = make_bundle(tmp_path / "bundle")
+    with EdgeRuntime(bundle, clouds.connector, drafter=FakeDrafter(DRAFTER), draft_length=4) as edge:
+        assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)
+        assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)
+    assert clouds.opened == [0, 1], "the full one is not asked again meanwhile"
+
+
+def test_where_all_are_full_the_wait_is_told(tmp_path: Path) -> None:
+    clouds = Clouds(lambda: Full(7.0), LinkError("no route"))
+    bundle = make_bundle(tmp_path / "bundle")
+    clouds.endpoints.failed(1, clouds.now)
+    with (
+        EdgeRuntime(bundle, clouds.connector, drafter=FakeDrafter(DRAFTER), draft_length=4) as edge,
+        pytest.raises(LinkError, match="busy: full") as caught,
+    ):
+        edge.generate(PROMPT, max_tokens=40)
+    assert caught.value.retry_after == 7.0
