@@ -126,7 +126,9 @@ class RoutedLink:
 
     def _look_elsewhere(self, received: Received) -> None:
         """Raises LinkError for a Fault by which the cloud is busy, while there is another to turn to."""
-        reason, error = _meaning(_core.decode(received.data))
+        message = _core.decode(received.data)
+        assert isinstance(message, _core.Fault)
+        reason, error = _meaning(message)
         if error is None:
             return
         self._fail(error.retry_after)
