@@ -10,6 +10,7 @@ import pytest
 
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import EngineError, LinkError, PeerError, UsageError
+from acespec_edge.stats import Counters, Meter
 from acespec_edge.totals import Done
 from tests.python.edge_kit import PROMPT, runtime
 from tests.python.fakes import FakeCloud, make_bundle, mixing, no_thread_left
@@ -100,3 +101,25 @@ def test_failures_are_counted_by_whose_they_are(bundle: Bundle, error: Exception
         with pytest.raises(type(error)):
             edge.generate(PROMPT, max_tokens=9)
         assert edge.totals.read().requests == {("auto", outcome): 1}
+
+
+def test_a_request_that_is_opened_again_is_never_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads meanwhile, on another thread: a counter that falls is taken for a new one."""
+    meter = Meter(seed=0, started=0.0)
+    meter.opened(Counters(bytes_up=100))
+    seen: list[int] = []
+    reading: list[bool] = []
+    add = Counters.add
+
+    def added(counters: Counters, other: Counters) -> None:
+        add(counters, other)
+        if not reading:
+            reading.append(True)
+            seen.append(meter.traffic().bytes_up)
+            reading.clear()
+
+    monkeypatch.setattr(Counters, "add", added)
+    for size in (10, 1):
+        meter.opened(Counters(bytes_up=size))
+    assert seen and seen == sorted(seen) and seen[-1] <= 110
+    assert meter.traffic().bytes_up == 111
