@@ -48,7 +48,8 @@ _WORDS: Final = {
 class Option:
     """What one key is: ``parameter`` of the command's function, ``kind`` of its values (of each, if
     ``many``), bounds included. ``required``: there is no default. ``parse``: of options with a reader of
-    their own, which takes what it returns, too, and raises UsageError; ``form``: how their help writes a value.
+    their own, which takes what it returns, too, and raises UsageError; ``form``: how their help writes a
+    value.
     """
 
     key: str
