@@ -77,6 +77,7 @@ class Service:
         self.scheduler = Scheduler(self.options.pacing, self.store.expire)
         self.compiler = ThreadPoolExecutor(1, thread_name_prefix="acespec-grammars")
         self._connections: dict[Connection, Client] = {}
+        self._admitted: set[Connection] = set()
         self._clients: dict[bytes, Client] = {}
         self._anybody = Client({}, self.options.max_nodes, 0.0)
         self._lock = threading.Lock()
@@ -96,7 +97,8 @@ class Service:
         that bearer alone.
 
         ``send`` and ``hang_up`` are called from any thread, must not block, and must not call back. One
-        session too many, of all or of the key's, is told to come back later and hung up on.
+        session too many, of all or of the key's, is told so when it has said Hello, and hung up on: only then
+        it is known whether it takes the place of another.
         """
         now = time.monotonic()
         with self._lock:
@@ -106,16 +108,17 @@ class Service:
         contexts = SessionContexts(
             self.store, Owner("" if key is None else key.digest.hex(), name), self._displace
         )
-        session = Session(target, name, now, contexts, client.spend)
+        session = Session(
+            target, name, now, contexts, client.spend, lambda: self._admit(connection), self.retry_after
+        )
         connection = Connection(self, session, contexts, send, hang_up, self._forget)
         with self._lock:
-            refusal = self._refusal() or client.enter()
-            if refusal is None:
+            going_down = self._going_down
+            if not going_down:
                 self._connections[connection] = client
-                self.counters.add(sessions=1)
-        if refusal is not None:
+        if going_down:
             self.counters.add(refused_sessions=1)
-            connection.turn_away(refusal)
+            connection.turn_away(SHUTTING_DOWN)
         return connection
 
     def drain(self) -> bool:
@@ -142,11 +145,23 @@ class Service:
         self.compiler.shutdown(wait=True, cancel_futures=True)
         self.scheduler.close()
 
+    @property
+    def _going_down(self) -> bool:
+        return self._closed or self.draining
+
+    def _admit(self, connection: Connection) -> str | None:
+        """Counts a session that has said Hello; says why it may not begin, if so, and counts nothing."""
+        with self._lock:
+            refusal = self._refusal() or self._connections[connection].enter()
+            if refusal is None:
+                self._admitted.add(connection)
+        self.counters.add(sessions=refusal is None, refused_sessions=refusal is not None)
+        return refusal
+
     def _refusal(self) -> str | None:
-        """Why no connection is taken in now, if so."""
-        if self._closed or self.draining:
+        if self._going_down:
             return SHUTTING_DOWN
-        if len(self._connections) >= self.options.max_sessions:
+        if len(self._admitted) >= self.options.max_sessions:
             return f"{self.options.max_sessions} sessions are open, which is this cloud's limit"
         return None
 
@@ -178,10 +193,13 @@ class Service:
         for other in others:
             if other.contexts is not by:
                 other.close(_DISPLACED)
+                # Its place is free at once, and not when its socket is.
+                self._forget(other)
         return bool(others)
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:
             client = self._connections.pop(connection, None)
-        if client is not None:
-            client.leave()
+            if client is not None and connection in self._admitted:
+                self._admitted.remove(connection)
+                client.leave()

@@ -56,9 +56,12 @@ class Session:
         now: float,
         contexts: Contexts | None = None,
         spend: Callable[[int, float], float] = lambda nodes, now: 0.0,
+        admit: Callable[[], str | None] = lambda: None,
+        retry_after: float = 0.0,
     ) -> None:
         """``contexts``: None where none are kept. ``spend``: takes nodes to verify and the time; seconds
-        until they may come, if not now.
+        until they may come, if not now. ``admit``: why the session may not begin, if so; it may come back
+        ``retry_after`` seconds later.
         """
         self.phase = Phase.GREETING
         self.dropped_drafts = 0
@@ -68,6 +71,8 @@ class Session:
         self._deadline = now + target.handshake_timeout
         self._end = now + target.session_timeout
         self._spend = spend
+        self._admit = admit
+        self._retry_after = retry_after
         self._request: Request | None = None
         self._tickets = 0
 
@@ -176,6 +181,9 @@ class Session:
             return self._fail(_FaultCode.tokenizer, self._target.describe_mismatch(hello))
         if hello.resume and self._contexts is not None and self._contexts.resume(hello.resume):
             self._key = hello.resume
+        if (reason := self._admit()) is not None:
+            self.phase = Phase.CLOSED
+            return [self._busy(0, reason, int(1000 * self._retry_after)), HangUp("busy")]
         self.phase = Phase.READY
         self._touch(now)
         return [Send(self._target.welcome(self._key))]

@@ -11,6 +11,7 @@ Panel = tuple[str, str, dict[str, str]]
 
 _EDGE: Final[list[Panel]] = [
     ("Tokens", "tokens/s", {"{{mode}}": "sum by (mode) (rate(acespec_edge_tokens_total[$__rate_interval]))",
+                            "without a cloud": "rate(acespec_edge_offline_tokens_total[$__rate_interval])",
                             "target alone": "acespec_edge_target_tokens_per_second"}),
     ("Time to the first token", "s", {
         "median": "histogram_quantile(0.5, sum by (le) (rate(acespec_gateway_first_token_seconds_bucket[$__rate_interval])))",
@@ -39,7 +40,8 @@ _EDGE: Final[list[Panel]] = [
         "running and waiting": "acespec_gateway_inside_requests"}),
     ("Generations that failed", "ops", {
         "{{outcome}}": 'sum by (outcome) (rate(acespec_edge_requests_total{outcome!="ok"}[$__rate_interval]))',
-        "connections opened": "rate(acespec_edge_connections_total[$__rate_interval])"}),
+        "connections opened": "rate(acespec_edge_connections_total[$__rate_interval])",
+        "connections lost by a request": "rate(acespec_edge_outages_total[$__rate_interval])"}),
 ]  # fmt: skip
 
 _CLOUD: Final[list[Panel]] = [

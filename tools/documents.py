@@ -50,7 +50,7 @@ Every option of `acespec serve` and `acespec-cloud serve` can be given in four p
 
 The file is named by `--config FILE`, or by `ACESPEC_CONFIG`. One file may have both sections; each command reads its own.
 [deploy/acespec.toml](../deploy/acespec.toml) has every option with its default. Relative paths start at the working
-directory. A list is `["a", "b"]` in the file and `a,b` in a variable; one value needs no brackets. `acespec doctor` reads `[edge]`, too.
+directory. A list is `["a", "b"]` in the file and `a b` in a variable; one value needs no brackets. `acespec doctor` reads `[edge]`, too.
 
 A key that there is not is an error that names the nearest one, and so is a value of another kind or out of its bounds:
 

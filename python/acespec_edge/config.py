@@ -48,7 +48,8 @@ _WORDS: Final = {
 class Option:
     """What one key is: ``parameter`` of the command's function, ``kind`` of its values (of each, if
     ``many``), bounds included. ``required``: there is no default. ``parse``: of options with a reader of
-    their own, which raises UsageError; ``form``: how their help writes a value.
+    their own, which takes what it returns, too, and raises UsageError; ``form``: how their help writes a
+    value.
     """
 
     key: str
@@ -213,7 +214,8 @@ def _nearest(name: str, names: Collection[str]) -> str:
 
 def _from_text(text: str, option: Option, where: str) -> Any:
     if option.many:
-        return [_one_from_text(part.strip(), option, where) for part in text.split(",") if part.strip()]
+        # Not commas: an address may have some, behind its #.
+        return [_one_from_text(part, option, where) for part in text.split()]
     return _one_from_text(text, option, where)
 
 
@@ -241,10 +243,9 @@ def _checked_one(value: Any, option: Option, where: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise _wrong(value, option, where)
         try:
-            option.parse(str(value))
+            return option.parse(str(value))
         except UsageError as error:
             raise UsageError(f"{where} is {value!r}: {error}") from error
-        return value
     if issubclass(kind, Enum):
         fits = value in [member.value for member in kind]
     elif kind is float:

@@ -71,12 +71,13 @@ class Endpoint:
 @dataclass(slots=True)
 class _State:
     """``failures``: in a row. ``until``: end of the back-off after them. ``latency``: seconds, measured
-    ``at``."""
+    ``at``. ``session``: the key that its last Welcome gave."""
 
     failures: int = 0
     until: float = -math.inf
     latency: float | None = None
     at: float = field(default=0.0)
+    session: bytes = b""
 
 
 class Endpoints:
@@ -115,6 +116,11 @@ class Endpoints:
 
             return sorted(range(len(self.endpoints)), key=rank)
 
+    def others(self, index: int, now: float) -> bool:
+        """Whether another than this one is without failures, or past its back-off."""
+        with self._lock:
+            return any(one != index and state.until <= now for one, state in enumerate(self._states))
+
     def begun(self, index: int, now: float) -> None:
         """An attempt begins. The one after a back-off is a trial: until its outcome is known nobody else
         makes another."""
@@ -137,6 +143,16 @@ class Endpoints:
             state.failures, state.until, state.at = 0, -math.inf, now
             before = seconds if state.latency is None else state.latency
             state.latency = before + _NEWEST * (seconds - before)
+
+    def gives(self, index: int, session: bytes) -> None:
+        """An endpoint's Welcome bears the key of a session."""
+        with self._lock:
+            self._states[index].session = session
+
+    def gave(self, index: int, session: bytes) -> bool:
+        """Whether the session of this key was this endpoint's: the key is a secret between the two."""
+        with self._lock:
+            return self._states[index].session == session
 
     def admits(self, target: str) -> str | None:
         """The first target that an endpoint serves is the one of all texts. None for it, and for another one

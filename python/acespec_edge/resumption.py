@@ -82,6 +82,8 @@ class Resumption:
         self._missing: float | None = None
         """Since when nothing has come of a connection; a new one that brings nothing does not end that."""
         self._delay = 0.0
+        self._busy: LinkError | None = None
+        """By which the cloud asked for time, which may be more than there is patience."""
 
     def commits(self) -> Iterator[Commit]:
         """What is committed, as it is. Raises LinkError when no connection comes back in time."""
@@ -104,13 +106,14 @@ class Resumption:
     def _lost(self, error: LinkError) -> None:
         """Takes the loss of a connection; raises ``error`` when it ends the request."""
         # A cloud that is busy at the start of a request says so best itself.
-        busy = error.retry_after is not None and not self._committed
-        if busy or (self._alone is None and self._waited() >= self._endurance.reconnect_for):
+        at_start = error.retry_after is not None and not self._committed
+        if at_start or (self._alone is None and self._waited() >= self._endurance.reconnect_for):
             raise error
         self._uplink.drop(f"giving up: {error}")
         self._run.meter.outages += 1
         if self._missing is None:
             self._missing = self._run.clock()
+        self._busy = None if error.retry_after is None else error
         self._delay = self._uplink.backoff.next(error.retry_after or 0.0)
         self._say_lost(error)
 
@@ -140,8 +143,10 @@ class Resumption:
                         yield from self._offline(self._alone, attempts)
                     ):
                         return None
-                elif attempts.failure is not None and self._waited() >= self._endurance.reconnect_for:
-                    raise self._given_up(attempts.failure)
+                elif self._waited() >= self._endurance.reconnect_for and (
+                    failure := attempts.failure or self._busy
+                ):
+                    raise self._given_up(failure)
         return None
 
     def _back(self, seconds: float) -> None:

@@ -21,6 +21,9 @@ _CONNECT_TIMEOUT: Final = 10.0
 _SHORT_TIMEOUT: Final = 5.0
 """Seconds for connecting where there is another endpoint to turn to."""
 
+_FAULT: Final = b"ACFA"
+"""The file identifier of a Fault."""
+
 _log: Final = logging.getLogger("acespec.routing")
 
 Opener = Callable[[Endpoint], Link]
@@ -30,7 +33,8 @@ Opener = Callable[[Endpoint], Link]
 class RoutedLink:
     """A Link to the first endpoint that says Welcome. Until one does, what was sent (a Hello) is said again
     to the next when one fails, whether by its connection, by a Fault, or by serving another target than the
-    endpoint before; then it is that one's link, and a loss is the caller's to deal with.
+    endpoint before; then it is that one's link, and a loss is the caller's to deal with. So is a cloud that
+    says that it is busy while another is not in its back-off: that is reported as a loss.
 
     Threads as of Link. receive() takes longer than its time-out while it turns to another endpoint, each of
     which has the opener's time.
@@ -64,7 +68,7 @@ class RoutedLink:
             return
         self._sent.append(frame)
         try:
-            self._link.send(frame)
+            self._link.send(self._addressed(frame))
         except LinkError as error:
             self._turn_from(str(error), error)
 
@@ -72,6 +76,8 @@ class RoutedLink:
         if self._welcomed:
             with self._watched():
                 received = self._link.receive(timeout)
+                if received is not None and received.data[4:8] == _FAULT:
+                    self._look_elsewhere(received)
         else:
             received = self._greeting(timeout)
         if received is not None:
@@ -112,11 +118,24 @@ class RoutedLink:
                 return None
             seconds = received.at - self._began
             self._endpoints.measured(self._index, seconds, received.at)
+            self._endpoints.gives(self._index, message.session)
             _log.info("%s serves: Welcome after %.0f ms", self._url, 1e3 * seconds)
         # Of anything else the session knows that it is out of place.
         self._welcomed = True
         self._sent.clear()
         return received
+
+    def _look_elsewhere(self, received: Received) -> None:
+        """Raises LinkError for a Fault by which the cloud is busy, while there is another to turn to."""
+        message = _core.decode(received.data)
+        assert isinstance(message, _core.Fault)
+        reason, error = _meaning(message)
+        if error is None:
+            return
+        self._fail(error.retry_after)
+        if self._endpoints.others(self._index, self._clock()):
+            raise LinkError(f"{self._url}: {reason}")
+        self._failed = False  # the link lives, and its loss would be another failure
 
     def _turn_from(self, reason: str, error: LinkError | None) -> None:
         """Gives the endpoint up for the next one. ``error``: None when no other attempt will be better."""
@@ -144,7 +163,7 @@ class RoutedLink:
                 break
             try:
                 for frame in self._sent:
-                    link.send(frame)
+                    link.send(self._addressed(frame))
             except LinkError as error:
                 self._note(str(error), error)
                 link.close()
@@ -165,6 +184,15 @@ class RoutedLink:
             self._waits.append(wait)
         self._repeatable |= error is not None
         self._fail(wait)
+
+    def _addressed(self, frame: bytes) -> bytes:
+        """``frame`` as the endpoint may hear it: a Hello shows the key of a session to nobody but the cloud
+        that gave it."""
+        message = _core.decode(frame)
+        if not isinstance(message, _core.Hello) or self._endpoints.gave(self._index, message.resume):
+            return frame
+        message.resume = b""
+        return _core.encode(message)
 
     @property
     def _url(self) -> str:

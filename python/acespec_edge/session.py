@@ -289,7 +289,9 @@ class EdgeSession:
             raise PeerError(f"fault of request {fault.request} while this session is {self.state.value}")
         if fault.code == _core.FaultCode.gone and self.state is State.RUNNING and fault.request != 0:
             return self._repeated(fault, at)
-        if running:
+        # Of a request that has begun and that a busy cloud ends, what was committed is kept there.
+        begun = running and self._opening is None
+        if running and not (begun and fault.code == _core.FaultCode.busy):
             self._contexts.fail()
         self._over(State.CLOSED if fault.request == 0 else State.IDLE)
         if cancelling and fault.request != 0:

@@ -121,14 +121,14 @@ class Counters:
 
 @dataclass(slots=True)
 class Meter:
-    """Collects figures while a request runs. Times are seconds of one monotonic clock. Not thread-safe."""
+    """Collects figures while a request runs. Times are seconds of one monotonic clock. Written by one thread;
+    what another reads never falls."""
 
     seed: int
     started: float
-    wire: Counters = field(default_factory=Counters)
-    """Of the newest connection."""
-    before: Counters = field(default_factory=Counters)
-    """Of those that were lost."""
+    parts: tuple[Counters, Counters] = field(default_factory=lambda: (Counters(), Counters()))
+    """Of the connections that were lost together, and of the newest: replaced at once, so that nothing is
+    counted twice."""
     reused_tokens: int | None = None
     forwards: int = 0
     drafting: list[float] = field(default_factory=list)
@@ -146,10 +146,14 @@ class Meter:
     outage: float = 0.0
     offline_tokens: int = 0
 
+    @property
+    def wire(self) -> Counters:
+        """Of the newest connection."""
+        return self.parts[1]
+
     def opened(self, counters: Counters) -> None:
         """The request was opened, perhaps again; ``counters`` go on counting."""
-        self.before.add(self.wire)
-        self.wire = counters
+        self.parts = (self.traffic(), counters)
 
     def reused(self, tokens: int) -> None:
         """Takes what the drafter still had of the prompt; when a request goes on, of its first opening."""
@@ -176,7 +180,7 @@ class Meter:
     def traffic(self) -> Counters:
         """What all connections of the request moved together."""
         sums = Counters()
-        for part in (self.before, self.wire):
+        for part in self.parts:
             sums.add(part)
         return sums
 

@@ -69,6 +69,10 @@ class Done:
     forwards: int
     bytes_up: int
     bytes_down: int
+    outages: int
+    """Connections lost while a request ran."""
+    offline_tokens: int
+    """Tokens that the drafter chose alone meanwhile."""
     connections: int
     """Connections to the cloud opened: more than one means reconnects."""
     running: bool
@@ -76,7 +80,7 @@ class Done:
 
 _SUMS: Final = (
     *("rounds", "drafts", "drafted_nodes", "accepted_nodes", "verdicts", "foreseen"),
-    *("forwards", "bytes_up", "bytes_down"),
+    *("forwards", "bytes_up", "bytes_down", "outages", "offline_tokens"),
 )
 
 
@@ -100,6 +104,8 @@ class _Sums:
             forwards=meter.forwards,
             bytes_up=wire.bytes_up,
             bytes_down=wire.bytes_down,
+            outages=meter.outages,
+            offline_tokens=meter.offline_tokens,
         )
 
     def copy(self) -> _Sums:

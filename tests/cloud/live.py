@@ -86,11 +86,14 @@ class Edge:
     def hear(self) -> Any:
         return _core.decode(self.socket.recv(timeout=TIMEOUT))
 
-    def greet(self) -> Edge:
+    def hello(self) -> None:
         hello = _core.Hello(
             tokenizer=self.target.fingerprint, vocabulary=16, drafter="bare", chunks=list(self.target.chunks)
         )
         self.say(hello)
+
+    def greet(self) -> Edge:
+        self.hello()
         assert isinstance(self.hear(), _core.Welcome)
         return self
 

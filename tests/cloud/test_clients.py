@@ -35,27 +35,56 @@ def greeted(rig: Rig, bearer: Key | None) -> Client:
 def test_sessions_of_one_token() -> None:
     rig = scripted_rig()
     limited, other = key(sessions=2), key("other", sessions=1)
-    first, second = Client(rig, limited), Client(rig, limited)
-    third = Client(rig, limited)
+    first, second = greeted(rig, limited), greeted(rig, limited)
+    assert first.next() and second.next()
+    third = greeted(rig, limited)
     expect_fault(third, FaultCode.busy, "2 sessions of this token", ends=True)
     third.connection.lost()
     for bearer in (other, None, None, None):
-        assert Client(rig, bearer).hung_up is None, "it is nobody else's limit"
+        assert greeted(rig, bearer).hung_up is None, "it is nobody else's limit"
     first.connection.lost()
     first.connection.lost()
-    assert Client(rig, limited).hung_up is None
-    expect_fault(Client(rig, limited), FaultCode.busy, "2 sessions", ends=True)
+    assert greeted(rig, limited).hung_up is None
+    expect_fault(greeted(rig, limited), FaultCode.busy, "2 sessions", ends=True)
     assert second.hung_up is None
 
 
 def test_a_refused_session_leaves_no_trace() -> None:
     rig = scripted_rig(max_sessions=1)
     limited = key(sessions=1)
-    holder = Client(rig, None)
+    holder = greeted(rig, None)
     for _ in range(3):
-        Client(rig, limited).connection.lost()
+        greeted(rig, limited).connection.lost()
     holder.connection.lost()
-    assert Client(rig, limited).hung_up is None
+    assert greeted(rig, limited).hung_up is None
+    assert rig.service.counters.read()["refused_sessions"] == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "options"), [({"sessions": 1}, {}), ({}, {"max_sessions": 1})], ids=["token", "cloud"]
+)
+def test_an_edge_that_comes_back_takes_its_own_place(
+    limits: Mapping[str, int], options: Mapping[str, int]
+) -> None:
+    """The connection that it has lost still counts as open: nobody has told the cloud."""
+    rig = scripted_rig(**options)
+    limited = key(**limits)
+    lost = greeted(rig, limited)
+    session = lost.next().session
+    lost.open(PROMPT)
+    for _ in range(3):
+        back = Client(rig, limited)
+        back.say(rig.hello(resume=session))
+        assert back.next().session == session and back.hung_up is None
+        assert lost.hung_up is not None
+        lost.connection.lost()
+        other = greeted(rig, limited)
+        expect_fault(other, FaultCode.busy, "1 sessions", ends=True)
+        other.connection.lost()
+        lost = back
+    assert rig.service.sessions == 1
+    lost.connection.lost()
+    assert greeted(rig, limited).hung_up is None
 
 
 def test_context_of_one_token() -> None:
@@ -114,9 +143,9 @@ def test_context_is_the_smaller_of_two(limits: Mapping[str, int], most: int) -> 
 
 def test_new_limits_are_for_new_sessions() -> None:
     rig = scripted_rig()
-    assert Client(rig, key(sessions=1)).hung_up is None
-    assert Client(rig, key(sessions=1)).hung_up is not None
-    assert Client(rig, key(sessions=2)).hung_up is None
+    assert greeted(rig, key(sessions=1)).hung_up is None
+    assert greeted(rig, key(sessions=1)).hung_up is not None
+    assert greeted(rig, key(sessions=2)).hung_up is None
 
 
 def test_no_session_lasts_longer_than_its_time() -> None:
@@ -143,6 +172,7 @@ def test_tokens_come_in_by_the_socket() -> None:
             Edge(address, service, additional_headers=shown) as second,
             Edge(address, service, additional_headers={"Authorization": "Bearer other"}).greet(),
         ):
+            second.hello()
             fault = second.hear()
             assert fault.code == FaultCode.busy and fault.retry_after_ms > 0
             second.expect_end()

@@ -14,8 +14,8 @@ from tests.cloud.rig import hashed_logits, plain_greedy, scripted_rig
 from tests.cloud.test_pair import PROMPT, Pair
 
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow")}
-FOR_PEOPLE = {"acespec_edge/chat.py", "gateway/stamp.py"}
-"""Templates may ask for the date, and answers of the gateway bear it."""
+FOR_PEOPLE = {"acespec_edge/chat.py", "gateway/stamp.py", "commands/doctor.py"}
+"""Templates may ask for the date, answers of the gateway bear it, and the doctor looks whether it is set."""
 
 
 @pytest.mark.parametrize("ahead", [-90.0, 0.0, 90.0])

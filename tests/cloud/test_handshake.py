@@ -94,6 +94,7 @@ def test_one_session_too_many_is_told_when_to_come_back() -> None:
     rig = scripted_rig(max_sessions=1)
     first = rig.client()
     second = rig.client(greet=False)
+    second.say(rig.hello())
     fault = second.next()
     assert fault.code == FaultCode.busy and fault.retry_after_ms > 0 and second.hung_up
     first.connection.lost()

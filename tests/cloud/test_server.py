@@ -151,6 +151,7 @@ def test_the_token_is_asked_for_before_the_upgrade() -> None:
 def test_one_session_too_many_is_busy_and_the_limit_lifts() -> None:
     with running(max_sessions=1) as (service, address):
         with Edge(address, service).greet(), Edge(address, service) as second:
+            second.hello()
             fault = second.hear()
             assert fault.code == FaultCode.busy and fault.retry_after_ms > 0
             second.expect_end()

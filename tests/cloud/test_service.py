@@ -112,7 +112,9 @@ def test_work_in_progress_is_not_idleness() -> None:
 def test_who_is_turned_away_hears_why() -> None:
     rig = scripted_rig(max_sessions=1)
     rig.client()
-    full = Client(rig).next()
+    refused = Client(rig)
+    refused.say(rig.hello())
+    full = refused.next()
     rig.service.close()
     closing = Client(rig).next()
     assert "1 sessions are open" in full.message and closing.message == "the cloud is shutting down"

@@ -249,7 +249,9 @@ async def test_the_async_client(live: Live, direct: EdgeRuntime) -> None:
 def unhurried(bundle: Bundle, **options: Any) -> Iterator[tuple[Live, Service, Any]]:
     """A gateway in front of a service that takes its time, and a client of it."""
     service = make_service(bundle, verify_ms=SLOWLY)
-    edge = EdgeRuntime(bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT)
+    edge = EdgeRuntime(
+        bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT, reconnect_for=0.0
+    )
     with (
         serving(edge, **options) as live,
         openai.OpenAI(base_url=live.url, api_key="-", timeout=LIMIT, max_retries=0) as client,

@@ -15,6 +15,7 @@ from acespec_edge import cli
 from acespec_edge.commands.configured import config_file
 from acespec_edge.commands.serve import serve
 from acespec_edge.config import Setting, options_of, read_settings, toml_value
+from acespec_edge.endpoints import Endpoint
 from acespec_edge.errors import UsageError
 from acespec_edge.logs import LogFormat
 from cloud_stub import cli as cloud_cli
@@ -78,15 +79,27 @@ def test_the_environment_goes_before_the_file(written: Written) -> None:
         ("SCALE", "2.5", 2.5),
         ("QUICK", "True", True),
         ("QUICK", "0", False),
-        ("EACH", "1, 2", [1, 2]),
+        ("EACH", "1 2", [1, 2]),
         ("FORM", "json", "json"),
-        ("PAIR", "6", "6"),
+        ("PAIR", "6", 6),
         ("THE_FOLDER", "/x", "/x"),
     ],
 )
 def test_variables_are_read_as_their_kind(name: str, text: str, value: object) -> None:
     (setting,) = read(None, {f"ACESPEC_EDGE_{name}": text}).values()
     assert setting.value == value and type(setting.value) is type(value)
+
+
+def test_addresses_may_say_more_behind_their_number_sign(written: Written) -> None:
+    """In a list as anywhere: its commas are theirs."""
+    clouds = ["wss://a.example/v1#cost=2,token_file=/etc/a", "wss://b.example/v1"]
+    options = options_of(serve)
+    file = written(f"[edge]\ncloud = {json.dumps(clouds)}\n")
+    assert read_settings("edge", options, file, {})["cloud"].value == clouds
+    environment = {"ACESPEC_EDGE_CLOUD": " ".join(clouds)}
+    found = read_settings("edge", options, None, environment)["cloud"].value
+    assert found == clouds
+    assert [Endpoint.parse(one, Endpoint("")).cost for one in found] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -141,6 +142,19 @@ def test_serve_refuses_wrong_usage(run: Run, arguments: list[str], complaint: st
     status, out, err = run(["serve", "--bundle", "BUNDLE", "--cloud", "FAKE", "--port", "0", *arguments])
     assert (status, out) == (2, "")
     assert complaint in err and "Traceback" not in err
+
+
+def test_serve_logs_what_becomes_of_the_link(tmp_path: Path) -> None:
+    bundle = bundle_on_disk(tmp_path / "bundle")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        closed = f"ws://127.0.0.1:{listening.getsockname()[1]}/v1/spec"
+    options = ["--bundle", str(bundle), "--cloud", closed, "--port", "0", "--offline-after", "0"]
+    with serve(*options, "--log-format", "json") as (process, _):
+        process.terminate()
+        _, said = process.communicate(timeout=LIMIT)
+    lines = [json.loads(line) for line in said.splitlines()]
+    [lost] = [line for line in lines if line["logger"] == "acespec.link"]
+    assert lost["link"] == "lost" and "cannot reach the cloud" in lost["message"]
 
 
 def test_serve_without_its_packages_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from acespec_edge.transport import Link
 from tests.clock import LIMIT
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, ids_of
 from tests.python.fakes import (
+    Choose,
     FakeCloud,
     FakeDrafter,
     decode_plainly,
@@ -255,7 +256,11 @@ def test_a_smaller_context_behind_the_address_ends_the_text_there(bundle: Bundle
 
 
 class BusyOnce(FakeCloud):
-    """Has no room for the first request that is opened."""
+    """Has no room for the first request that is opened. ``wait_ms``: when to come back."""
+
+    def __init__(self, choose: Choose, wait_ms: int = 10) -> None:
+        super().__init__(choose)
+        self._wait_ms = wait_ms
 
     def send(self, frame: bytes) -> None:
         message = _core.decode(frame)
@@ -263,7 +268,7 @@ class BusyOnce(FakeCloud):
             super().send(frame)
             return
         fault = _core.Fault(
-            request=message.request, code=_core.FaultCode.busy, message="full", retry_after_ms=10
+            request=message.request, code=_core.FaultCode.busy, message="full", retry_after_ms=self._wait_ms
         )
         self._down(fault)
 
@@ -275,6 +280,21 @@ def test_a_busy_cloud_is_waited_for_in_mid_answer_but_not_at_its_start(bundle: B
     with edge_of(bundle, Clouds(BusyOnce(TARGET))) as edge, pytest.raises(LinkError, match="busy") as caught:
         edge.generate(PROMPT, max_tokens=COUNT)
     assert caught.value.retry_after == 0.01
+
+
+def test_no_cloud_makes_a_request_wait_longer_than_it_has_patience(bundle: Bundle) -> None:
+    """However long it wants to be left alone for; the error tells."""
+    clouds = Clouds(FakeCloud(TARGET, vanish_after=4), BusyOnce(TARGET, wait_ms=(1 << 32) - 1))
+    with edge_of(bundle, clouds, reconnect_for=0.3) as edge:
+        stream = edge.stream(PROMPT, max_tokens=COUNT)
+        guard = threading.Timer(LIMIT, stream.close)
+        guard.start()
+        with pytest.raises(LinkError, match=r"busy: full \(tried for") as caught:
+            list(stream)
+        guard.cancel()
+        guard.join()
+    assert caught.value.partial is not None and caught.value.partial.token_ids
+    assert caught.value.retry_after is not None and caught.value.retry_after > 4e6
 
 
 @pytest.mark.parametrize("where", ["waiting", "alone"])

@@ -187,11 +187,12 @@ def test_closing_it_while_it_turns_leaves_nothing_open() -> None:
     assert clouds.opened == [0, 1] and all(cloud.closed for cloud in clouds.links)
 
 
-def named(target: str) -> Callable[[], FakeCloud]:
-    def renamed(message: Any) -> Any:
-        return _core.Welcome(vocabulary=64, max_context=4096, max_nodes=64, target=target)
+def welcome(**fields: Any) -> _core.Welcome:
+    return _core.Welcome(vocabulary=64, max_context=4096, max_nodes=64, **fields)
 
-    return says(renamed(None))
+
+def named(target: str) -> Callable[[], FakeCloud]:
+    return says(welcome(target=target))
 
 
 def test_another_target_is_refused() -> None:
@@ -264,3 +265,68 @@ def test_what_cloud_may_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     token.unlink()
     with pytest.raises(UsageError, match=r"token_file .*cannot be read"):
         made("wss://a/")
+
+
+def test_the_key_of_a_session_is_shown_to_the_cloud_that_gave_it_alone() -> None:
+    keys = [b"a" * 16, b"b" * 16]
+    clouds = Clouds(*(says(welcome(session=key)) for key in keys))
+    hello = _core.Hello(tokenizer=bytes(32), vocabulary=64)
+
+    def shown(resume: bytes) -> list[bytes]:
+        """The keys in the Hellos of a connection that asks to go on with the session ``resume``."""
+        del clouds.links[:]
+        hello.resume = resume
+        link = clouds.connector()
+        link.send(_core.encode(hello))
+        while link.receive(0.0) is None:
+            pass
+        return [heard.resume for cloud in clouds.links for heard in cloud.received]
+
+    assert shown(b"") == [b""]
+    assert shown(keys[0]) == [keys[0]]
+    clouds.behind[0] = says(fault(FaultCode.busy, "full"))
+    assert shown(keys[0]) == [keys[0], b""], "the second cloud never had that session"
+    clouds.behind[0] = LinkError("no route")
+    assert shown(keys[1]) == [keys[1]]
+    clouds.now += 10.0
+    clouds.behind[0] = says(welcome(session=b"c" * 16))
+    assert shown(keys[1]) == [b""], "nor has the first the other's"
+
+
+class Full(FakeCloud):
+    """Has no room for a request; ``wait``: seconds that it wants to be left alone for."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(TARGET)
+        self._wait_ms = int(1000 * wait)
+
+    def send(self, frame: bytes) -> None:
+        message = _core.decode(frame)
+        if isinstance(message, _core.Open):
+            refusal = fault(FaultCode.busy, "full", self._wait_ms)
+            refusal.request = message.request
+            self._down(refusal)
+        else:
+            super().send(frame)
+
+
+def test_a_request_that_finds_no_room_goes_to_a_cloud_that_has_some(tmp_path: Path) -> None:
+    """At once, however long the first one would have it wait."""
+    clouds = Clouds(lambda: Full(3600.0), serves())
+    bundle = make_bundle(tmp_path / "bundle")
+    with EdgeRuntime(bundle, clouds.connector, drafter=FakeDrafter(DRAFTER), draft_length=4) as edge:
+        assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)
+        assert edge.generate(PROMPT, max_tokens=40).token_ids == decode_plainly(TARGET, PROMPT, 40)
+    assert clouds.opened == [0, 1], "the full one is not asked again meanwhile"
+
+
+def test_where_all_are_full_the_wait_is_told(tmp_path: Path) -> None:
+    clouds = Clouds(lambda: Full(7.0), LinkError("no route"))
+    bundle = make_bundle(tmp_path / "bundle")
+    clouds.endpoints.failed(1, clouds.now)
+    with (
+        EdgeRuntime(bundle, clouds.connector, drafter=FakeDrafter(DRAFTER), draft_length=4) as edge,
+        pytest.raises(LinkError, match="busy: full") as caught,
+    ):
+        edge.generate(PROMPT, max_tokens=40)
+    assert caught.value.retry_after == 7.0

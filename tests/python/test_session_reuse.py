@@ -154,6 +154,16 @@ def test_a_request_that_failed_leaves_nothing_to_build_upon() -> None:
     assert ask(session, PROMPT).held == 0
 
 
+def test_a_request_that_a_busy_cloud_has_ended_is_kept() -> None:
+    session = greeted()
+    ask(session, PROMPT)
+    session.receive(verdict(100, [7]), 0.0)
+    session.draft([1, 2], at=0.0)
+    with pytest.raises(LinkError):
+        session.receive(fault(_core.FaultCode.busy, 1), 0.0)
+    assert ask(session, [*PROMPT, 7]).held == 101
+
+
 def test_a_new_connection_goes_on_with_the_session_of_the_last() -> None:
     contexts = KnownContexts()
     first = greeted(contexts)

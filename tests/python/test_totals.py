@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from acespec_edge.bundle import Bundle
+from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import EngineError, LinkError, PeerError, UsageError
+from acespec_edge.stats import Counters, Meter
 from acespec_edge.totals import Done
 from tests.python.edge_kit import PROMPT, runtime
-from tests.python.fakes import FakeCloud, make_bundle, mixing, no_thread_left
+from tests.python.fakes import FakeCloud, FakeDrafter, make_bundle, mixing, no_thread_left
 
 TARGET = mixing(1, vocabulary=40)
 
@@ -32,7 +34,7 @@ def numbers(done: Done) -> list[int]:
     return [
         *(sum(one.values()) for one in (done.requests, done.tokens, done.choices)),
         *(done.rounds, done.drafts, done.drafted_nodes, done.accepted_nodes, done.verdicts, done.foreseen),
-        *(done.forwards, done.bytes_up, done.bytes_down, done.connections),
+        *(done.forwards, done.bytes_up, done.bytes_down, done.connections, done.outages, done.offline_tokens),
     ]
 
 
@@ -100,3 +102,50 @@ def test_failures_are_counted_by_whose_they_are(bundle: Bundle, error: Exception
         with pytest.raises(type(error)):
             edge.generate(PROMPT, max_tokens=9)
         assert edge.totals.read().requests == {("auto", outcome): 1}
+
+
+def test_outages_and_what_was_written_meanwhile_are_counted(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acespec_edge.reconnect._FIRST", 0.0)
+    links = iter([FakeCloud(TARGET, vanish_after=4), FakeCloud(TARGET, vanish_after=3)])
+
+    def connector() -> FakeCloud:
+        if (link := next(links, None)) is None:
+            raise LinkError("cannot reach the cloud")
+        return link
+
+    drafter = FakeDrafter(mixing(2, vocabulary=40))
+    with EdgeRuntime(bundle, connector, drafter=drafter, draft_length=2, offline_after=0.0) as edge:
+        seen = [edge.totals.read()]
+        stream = edge.stream(PROMPT, max_tokens=60, ignore_eos=True)
+        for _ in stream:
+            seen.append(edge.totals.read())
+        seen.append(edge.totals.read())
+    for before, after in itertools.pairwise(seen):
+        assert all(later >= earlier for earlier, later in zip(numbers(before), numbers(after), strict=True))
+    stats = stream.result.stats
+    assert seen[-1].outages == stats.outages == 2
+    assert seen[-1].offline_tokens == stats.offline_tokens > 0
+
+
+def test_a_request_that_is_opened_again_is_never_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads meanwhile, on another thread: a counter that falls is taken for a new one."""
+    meter = Meter(seed=0, started=0.0)
+    meter.opened(Counters(bytes_up=100))
+    seen: list[int] = []
+    reading: list[bool] = []
+    add = Counters.add
+
+    def added(counters: Counters, other: Counters) -> None:
+        add(counters, other)
+        if not reading:
+            reading.append(True)
+            seen.append(meter.traffic().bytes_up)
+            reading.clear()
+
+    monkeypatch.setattr(Counters, "add", added)
+    for size in (10, 1):
+        meter.opened(Counters(bytes_up=size))
+    assert seen and seen == sorted(seen) and seen[-1] <= 110
+    assert meter.traffic().bytes_up == 111

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from acespec_edge.commands.configured import config_file
-from acespec_edge.commands.link import say
+from acespec_edge.commands.link import log
 from acespec_edge.commands.options import (
     Authority,
     BundleFolder,
@@ -113,7 +113,7 @@ def serve(
             context=context,
             reconnect_for=reconnect_for,
             offline_after=offline_after,
-            on_link=say,
+            on_link=log,
         ) as edge,
     ):
         gateway = Gateway(edge, name=model_name, mode=cast("Mode", mode), context=context, room=max_requests)

@@ -28,6 +28,8 @@ _SUMS: Final = {
     "forwards": ("forwards", "Forwards of the drafter"),
     "bytes_up": ("sent_bytes", "Payload bytes sent to the cloud by requests"),
     "bytes_down": ("received_bytes", "Payload bytes received from the cloud by requests"),
+    "outages": ("outages", "Connections to the cloud lost while a generation ran"),
+    "offline_tokens": ("offline_tokens", "Tokens that the drafter chose alone, without a cloud"),
     "connections": ("connections", "Connections to the cloud opened: beyond the first, reconnects"),
 }
 _GAUGES: Final = {

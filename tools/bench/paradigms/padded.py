@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from acespec_edge import _core
+from acespec_edge.keyring import Key
 from acespec_edge.transport import Connector, Link, Received
 from cloud_stub.connection import Connection
 from cloud_stub.service import Service
@@ -35,7 +36,9 @@ class PaddedService:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._service, name)
 
-    def connect(self, send: Callable[[bytes], None], hang_up: Callable[[str], None]) -> Connection:
+    def connect(
+        self, send: Callable[[bytes], None], hang_up: Callable[[str], None], key: Key | None = None
+    ) -> Connection:
         """As of the service."""
         limits = self._service.target.limits
 
@@ -45,7 +48,7 @@ class PaddedService:
                 send(self._row)
             send(data)
 
-        return self._service.connect(padded, hang_up)
+        return self._service.connect(padded, hang_up, key)
 
 
 class PaddedLink:
