@@ -16,7 +16,7 @@ from acespec_edge.session_events import Committed
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.local import connect
 from cloud_stub.verifiers.scripted import ScriptedHandle, ScriptedVerifier
-from tests.python.fakes import make_bundle
+from tests.python.fake_bundle import make_bundle
 
 PROMPT = [5, 9, 2, 7]
 SIZE = 64

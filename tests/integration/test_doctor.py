@@ -28,7 +28,8 @@ from cloud_stub.server import Listener
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.cloud.live import served
 from tests.cloud.rig import hashed_logits
-from tests.python.fakes import FakeDrafter, make_bundle, mixing, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import FakeDrafter, mixing, no_thread_left
 from tests.python.machines import jetson_orin, meminfo, rk3588, write, x86_server
 from tests.python.test_gateway_commands import bundle_on_disk
 

@@ -36,7 +36,8 @@ from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.clock import LIMIT, steady
 from tests.integration.relay import Relay
-from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
+from tests.python.fake_bundle import EOS, make_bundle, with_eos
+from tests.python.fakes import no_thread_left
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 SEED = 5

@@ -10,7 +10,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from tests.integration.test_edge_cloud import COUPLED, PROMPT, local_runtime, native_drafter, plainly
-from tests.python.fakes import make_bundle, with_eos
+from tests.python.fake_bundle import make_bundle, with_eos
 
 COUNT = 30
 

@@ -16,7 +16,8 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import LinkError
 from tests.integration.relay import Relay
 from tests.integration.test_edge_cloud import CONTEXT, COUPLED, PROMPT, native_drafter, plainly, served
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 
 COUNT = 24
 

@@ -17,7 +17,9 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import UsageError
 from tests.integration.test_edge_cloud import CONTEXT, PROMPT, SEED, TARGET, local_runtime
 from tests.integration.test_semantics import plainly
-from tests.python.fakes import FakeCloud, decode_plainly, make_bundle
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import decode_plainly
 
 
 @pytest.fixture

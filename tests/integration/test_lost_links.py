@@ -23,7 +23,8 @@ from tests.clock import wait_until
 from tests.integration.relay import Relay
 from tests.integration.test_edge_cloud import CONTEXT, PROMPT, make_service, native_drafter, served
 from tests.integration.test_semantics import plainly
-from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
+from tests.python.fake_bundle import EOS, make_bundle, with_eos
+from tests.python.fakes import no_thread_left
 from tools.bench.fault_path import Fault, FaultPath
 
 COUNT = 32

@@ -20,7 +20,8 @@ from acespec_edge.logs import OURS, LogFormat, LogLevel, configure_logs, request
 from tests.cloud.live import PROMPT, Edge, served
 from tests.cloud.test_server import get
 from tests.python.edge_kit import runtime
-from tests.python.fakes import FakeCloud, no_thread_left
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import no_thread_left
 from tests.python.gateway_kit import Live, chat_bundle, events, serving, writes
 from tools.dashboard import dashboard
 

@@ -30,7 +30,8 @@ from tests.integration.test_edge_cloud import (
     plainly,
     served,
 )
-from tests.python.fakes import EOS, make_bundle, no_thread_left, with_eos
+from tests.python.fake_bundle import EOS, make_bundle, with_eos
+from tests.python.fakes import no_thread_left
 
 NAMES = ["auto", "chain", "tree", "in-flight", "picospec", "one-bet", "acespec"]
 

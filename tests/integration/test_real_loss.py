@@ -19,7 +19,8 @@ from tests.clock import LIMIT
 from tests.integration.namespaces import CLOUD, EDGE, MOVED, LossyPath, Namespace, joined, unavailable
 from tests.integration.test_edge_cloud import CONTEXT, PROMPT, make_service, native_drafter
 from tests.integration.test_semantics import plainly
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 
 REASON = unavailable()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -22,7 +22,8 @@ from acespec_edge.grammar import Grammar
 from acespec_edge.request import Mode, Sampling
 from cloud_stub.rejection import Rejection
 from tests.integration.test_edge_cloud import CONTEXT, PROMPT, TARGET, local_runtime, native_drafter, served
-from tests.python.fakes import EMOJI_IDS, EOS, make_bundle, no_thread_left, with_eos
+from tests.python.fake_bundle import EMOJI_IDS, EOS, make_bundle, with_eos
+from tests.python.fakes import no_thread_left
 
 
 @pytest.fixture(autouse=True)

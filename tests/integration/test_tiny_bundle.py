@@ -25,7 +25,8 @@ from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.clock import steady
 from tests.python.engine_kit import VECTORS
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 from tests.vectors import make_tiny_model as tiny
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -21,7 +21,8 @@ from cloud_stub.server import CloudServer, Listener
 from cloud_stub.service import Service
 from tests.integration.relay import Relay
 from tests.integration.test_edge_cloud import CONTEXT, make_service, native_drafter, plainly
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 
 PROMPT = [(7 * place) % 60 for place in range(100)]
 

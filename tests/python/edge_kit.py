@@ -8,7 +8,9 @@ from typing import Any
 
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
-from tests.python.fakes import ENTRIES, Choose, FakeCloud, FakeDrafter, mixing, sometimes
+from tests.python.fake_bundle import ENTRIES
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import Choose, FakeDrafter, mixing, sometimes
 
 PROMPT = [3, 1, 4, 1, 5]
 TARGET = mixing(1, vocabulary=40)

@@ -22,7 +22,8 @@ from acespec_edge.gateway.service import Gateway
 from acespec_edge.keyring import Keyring
 from acespec_edge.serving import DRAIN_SECONDS
 from tests.clock import LIMIT
-from tests.python.fakes import ENTRIES, Choose, make_bundle
+from tests.python.fake_bundle import ENTRIES, make_bundle
+from tests.python.fakes import Choose
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from acespec_edge.errors import UsageError
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 from tests.python.paradigm_kit import TEXT, FakeRunner, field_of
 from tools.bench.paradigms import __main__ as program
 from tools.bench.paradigms import report

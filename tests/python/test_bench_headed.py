@@ -16,7 +16,8 @@ from cloud_stub.continuation import SelfDrafting
 from cloud_stub.scheduler import Pacing
 from cloud_stub.verifiers.torch_verifier import TorchHandle, TorchVerifier
 from tests.python.edge_kit import PROMPT
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 from tests.python.paradigm_kit import CELL, FakeRunner, small, visited
 from tools.bench.context import Point, context_ids, measured, parse_lengths
 from tools.bench.data import long_prompts

@@ -22,7 +22,8 @@ from cloud_stub.local import LocalLink
 from cloud_stub.service import Service
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, runtime
-from tests.python.fakes import FakeDrafter, decode_plainly, make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left
 from tests.python.paradigm_kit import tcp_pair
 from tools.bench.paradigms import colocated
 from tools.bench.paradigms.padded import MARK, PaddedConnector, PaddedService, row_of

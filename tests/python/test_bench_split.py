@@ -20,7 +20,8 @@ from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from cloud_stub.verifiers.torch_verifier import TorchVerifier
 from tests.python.edge_kit import PROMPT
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 from tests.python.paradigm_kit import small, tcp_pair
 from tools.bench.paradigms import split_wire
 from tools.bench.paradigms.cloud import serving

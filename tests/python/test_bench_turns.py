@@ -16,7 +16,8 @@ from acespec_edge.edge import EdgeRuntime
 from cloud_stub.local import LocalLink
 from cloud_stub.service import Service
 from cloud_stub.verifiers.scripted import ScriptedVerifier
-from tests.python.fakes import FakeDrafter, make_bundle, mixing
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import FakeDrafter, mixing
 from tools.bench import turns
 from tools.bench.pairs import Loaded
 

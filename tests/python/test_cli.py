@@ -19,7 +19,9 @@ from acespec_edge import _core, cli
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from tests.clock import LIMIT, wait_until
-from tests.python.fakes import ENTRIES, EOS, FakeCloud, FakeDrafter, make_bundle, mixing, scripted
+from tests.python.fake_bundle import ENTRIES, EOS, make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, mixing, scripted
 
 Run = Callable[..., tuple[int, str, str]]
 TARGET = scripted([ENTRIES.index(letter) for letter in "hello there, edge."], 2)

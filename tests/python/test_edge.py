@@ -16,18 +16,9 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import UsageError
 from acespec_edge.result import Piece
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, ids_of, runtime
-from tests.python.fakes import (
-    EMOJI_IDS,
-    ENTRIES,
-    EOS,
-    FakeCloud,
-    FakeDrafter,
-    decode_plainly,
-    make_bundle,
-    no_thread_left,
-    scripted,
-    with_eos,
-)
+from tests.python.fake_bundle import EMOJI_IDS, ENTRIES, EOS, make_bundle, with_eos
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left, scripted
 
 
 @pytest.fixture

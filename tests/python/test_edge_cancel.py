@@ -17,13 +17,9 @@ from acespec_edge.errors import UsageError
 from acespec_edge.generation import Ended, Event, Generation
 from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, runtime, unhurried
-from tests.python.fakes import (
-    FakeCloud,
-    FakeDrafter,
-    decode_plainly,
-    make_bundle,
-    no_thread_left,
-)
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left
 
 
 @pytest.fixture

@@ -17,14 +17,9 @@ from acespec_edge.result import Piece
 from acespec_edge.transport import Received
 from tests.clock import LIMIT
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, ids_of, runtime, unhurried
-from tests.python.fakes import (
-    FakeCloud,
-    FakeDrafter,
-    decode_plainly,
-    make_bundle,
-    no_thread_left,
-    scripted,
-)
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left, scripted
 
 
 @pytest.fixture

@@ -28,7 +28,9 @@ import pytest
 from acespec_edge import _core, cli
 from acespec_edge.edge import EdgeRuntime
 from tests.clock import LIMIT
-from tests.python.fakes import EOS, FakeCloud, FakeDrafter, make_bundle, scripted
+from tests.python.fake_bundle import EOS, make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, scripted
 from tests.python.gateway_kit import TEMPLATE, chat_bundle
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -226,7 +228,9 @@ from pathlib import Path
 import acespec_edge.edge as edge
 from acespec_edge import cli
 from acespec_edge.errors import LinkError
-from tests.python.fakes import EOS, FakeCloud, FakeDrafter, make_bundle
+from tests.python.fake_bundle import EOS, make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 bundle = make_bundle(Path(sys.argv[1]), chat_template=TEMPLATE)

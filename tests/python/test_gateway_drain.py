@@ -17,7 +17,8 @@ from acespec_edge.gateway.server import GatewayServer
 from acespec_edge.gateway.service import Gateway
 from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import runtime
-from tests.python.fakes import Choose, FakeCloud, no_thread_left
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import Choose, no_thread_left
 from tests.python.gateway_kit import Live, chat_bundle, serving, writes
 
 TARGET = writes("hello there, edge.")

@@ -25,7 +25,8 @@ from acespec_edge.gateway.sse import EventStream
 from acespec_edge.result import Piece, Result
 from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import runtime, unhurried
-from tests.python.fakes import Choose, FakeCloud, FakeDrafter, Message, no_thread_left
+from tests.python.fake_cloud import FakeCloud, Message
+from tests.python.fakes import Choose, FakeDrafter, no_thread_left
 from tests.python.gateway_kit import Live, chat_bundle, events, serving, writes
 
 TARGET = writes("hello there, edge.")

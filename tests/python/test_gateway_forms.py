@@ -13,7 +13,9 @@ import pytest
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from tests.python.edge_kit import runtime
-from tests.python.fakes import EOS, FakeCloud, make_bundle, no_thread_left
+from tests.python.fake_bundle import EOS, make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import no_thread_left
 from tests.python.gateway_kit import Live, chat_bundle, events, serving, writes
 
 TARGET = writes("hello there, edge.", end=[EOS])

@@ -15,7 +15,8 @@ from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import LinkError
 from acespec_edge.transport import Link
 from tests.clock import LIMIT, wait_until
-from tests.python.fakes import FakeCloud, FakeDrafter, mixing, no_thread_left
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, mixing, no_thread_left
 from tests.python.gateway_kit import chat_bundle, events, serving, writes
 from tests.python.test_gateway_faults import request
 

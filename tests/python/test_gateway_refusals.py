@@ -21,7 +21,9 @@ from acespec_edge.gateway.listening import Listener
 from acespec_edge.keyring import Keyring
 from tests.clock import LIMIT
 from tests.python.edge_kit import runtime
-from tests.python.fakes import FakeCloud, make_bundle, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import no_thread_left
 from tests.python.gateway_kit import Live, chat_bundle, serving, writes
 
 TARGET = writes("hello there, edge.")

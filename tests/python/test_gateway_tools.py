@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from acespec_edge.bundle import Bundle
 from acespec_edge.gateway.tool_calls import ToolCall, ToolCallReader, writes_calls
 from tests.python.edge_kit import runtime
-from tests.python.fakes import EOS, FakeCloud, make_bundle, no_thread_left, tokenizer_json
+from tests.python.fake_bundle import EOS, make_bundle, tokenizer_json
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import no_thread_left
 from tests.python.gateway_kit import Live, events, serving
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'

@@ -18,7 +18,8 @@ from acespec_edge.ort_library import ort_library
 from tests.clock import wait_until
 from tests.python.edge_kit import PROMPT, runtime
 from tests.python.engine_kit import VECTORS
-from tests.python.fakes import FakeDrafter, make_bundle, mixing
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import FakeDrafter, mixing
 from tests.vectors import make_tiny_model as tiny
 
 MINE = sorted(os.sched_getaffinity(0))

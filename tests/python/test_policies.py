@@ -32,7 +32,9 @@ from acespec_edge.simulate.shipped import opened
 from acespec_edge.simulate.trace import Trace
 from cloud_stub.simulate import VirtualCloud
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, runtime
-from tests.python.fakes import FakeCloud, FakeDrafter, decode_plainly, make_bundle
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, decode_plainly
 from tests.python.simulate_kit import trace as made_up
 
 EDGE = EdgeProfile("edge", {1: 12.0, 8: 20.0, 16: 30.0})

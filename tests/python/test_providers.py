@@ -12,7 +12,7 @@ from acespec_edge import _core
 from acespec_edge.errors import EngineError, UsageError
 from acespec_edge.ort_library import ort_library
 from acespec_edge.providers import best_engine, tensorrt_options
-from tests.python.fakes import make_bundle
+from tests.python.fake_bundle import make_bundle
 
 TINY = Path(__file__).parents[1] / "vectors" / "tiny_model.onnx"
 

@@ -16,7 +16,8 @@ from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.reconnect import Backoff, Reconnection
 from acespec_edge.session import EdgeSession
 from tests.clock import LIMIT, wait_until
-from tests.python.fakes import FakeCloud, mixing, no_thread_left
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import mixing, no_thread_left
 
 
 @pytest.fixture(autouse=True)

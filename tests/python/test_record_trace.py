@@ -17,7 +17,7 @@ from acespec_edge.simulate.trace import Record, Timing, Trace
 from cloud_stub.local import connect
 from cloud_stub.simulate import VirtualCloud
 from cloud_stub.verifiers.scripted import ScriptedVerifier
-from tests.python.fakes import make_bundle
+from tests.python.fake_bundle import make_bundle
 from tools.record_trace import Drafter, Target, main
 
 PROMPT = [5, 9, 2, 7]

@@ -21,17 +21,16 @@ from acespec_edge.resumption import LinkEvent
 from acespec_edge.transport import Link
 from tests.clock import LIMIT
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, ids_of
+from tests.python.fake_bundle import make_bundle, with_eos
+from tests.python.fake_cloud import FakeCloud
 from tests.python.fakes import (
     Choose,
-    FakeCloud,
     FakeDrafter,
     decode_plainly,
-    make_bundle,
     mixing,
     no_thread_left,
     scripted,
     sometimes,
-    with_eos,
 )
 
 COUNT = 40

@@ -16,7 +16,9 @@ from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.routing import RoutedLink, connector_to, routed
 from acespec_edge.transport import Connector, Link, Received
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET
-from tests.python.fakes import Choose, FakeCloud, FakeDrafter, decode_plainly, make_bundle
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import Choose, FakeDrafter, decode_plainly
 
 FaultCode = _core.FaultCode
 HELLO = _core.encode(_core.Hello(tokenizer=bytes(32), vocabulary=64))

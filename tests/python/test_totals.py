@@ -14,7 +14,9 @@ from acespec_edge.errors import EngineError, LinkError, PeerError, UsageError
 from acespec_edge.stats import Counters, Meter
 from acespec_edge.totals import Done
 from tests.python.edge_kit import PROMPT, runtime
-from tests.python.fakes import FakeCloud, FakeDrafter, make_bundle, mixing, no_thread_left
+from tests.python.fake_bundle import make_bundle
+from tests.python.fake_cloud import FakeCloud
+from tests.python.fakes import FakeDrafter, mixing, no_thread_left
 
 TARGET = mixing(1, vocabulary=40)
 
