@@ -1,5 +1,4 @@
-"""The native drafter against the verifier service: over a wire in memory and over WebSockets on this
-machine.
+"""The native drafter against the verifier service, over a wire in memory.
 
 Drafter and target are fake engines that disagree now and then. Whatever is drafted, cached, evicted or
 rejected, the text must be what the target writes alone.
@@ -8,44 +7,37 @@ rejected, the text must be what the target writes alone.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import resource
 import shutil
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
-from acespec_edge.errors import EngineError, LinkError, UsageError
+from acespec_edge.errors import EngineError, UsageError
 from acespec_edge.request import Mode
-from acespec_edge.result import Piece
 from acespec_edge.stats import Stats
 from cloud_stub.local import LocalLink
-from cloud_stub.scheduler import Pacing
-from cloud_stub.server import CloudServer, Listener
-from cloud_stub.service import Service, ServiceOptions
-from cloud_stub.verifiers.scripted import ScriptedVerifier
-from tests.clock import LIMIT, steady
-from tests.integration.relay import Relay
+from tests.clock import steady
+from tests.integration.edge_cloud_kit import (
+    CONTEXT,
+    COUPLED,
+    PROMPT,
+    VECTORS,
+    local_runtime,
+    make_service,
+    native_drafter,
+    plainly,
+    served,
+)
 from tests.python.fake_bundle import EOS, make_bundle, with_eos
 from tests.python.fakes import no_thread_left
-
-VECTORS = Path(__file__).parents[1] / "vectors"
-SEED = 5
-CONTEXT = 256
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
-GREEDY = _core.SamplingRules()
-COUPLED = {"temperature": 1.0, "top_p": 0.95, "seed": 42}
-TARGET = _core.FakeEngine(vocabulary=64, slots=64, seed=SEED)
 
 
 @pytest.fixture(autouse=True)
@@ -57,68 +49,6 @@ def threads_end() -> Iterator[None]:
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle", eos_ids=())
-
-
-def plainly(
-    prompt: Sequence[int], count: int, rules: _core.SamplingRules = GREEDY, stop: Sequence[int] = ()
-) -> list[int]:
-    """What the target writes by itself."""
-    sampler = _core.Sampler(64)
-    sequence = list(prompt)
-    while len(sequence) < len(prompt) + count:
-        sequence.append(sampler.choose(TARGET.logits(sequence), rules, len(sequence)))
-        if sequence[-1] in stop:
-            break
-    return sequence[len(prompt) :]
-
-
-def native_drafter(
-    *, disagreement: float = 0.2, context: int = CONTEXT, branches: int = 256, max_rows: int = 16
-) -> _core.Drafter:
-    engine = _core.FakeEngine(
-        vocabulary=64, slots=context + branches, seed=SEED, disagreement=disagreement, max_rows=max_rows
-    )
-    return _core.Drafter(engine, _core.DrafterOptions(context=context, max_nodes=64))
-
-
-def make_service(
-    bundle: Bundle, *, max_context: int = 512, verify_ms: float = 0.0, **options: Any
-) -> Service:
-    verifier = ScriptedVerifier(TARGET.logits, bundle.vocabulary_table, max_context=max_context)
-    return Service(verifier, ServiceOptions(pacing=Pacing(base_ms=verify_ms), **options))
-
-
-def local_runtime(
-    bundle: Bundle,
-    drafter: _core.Drafter | None = None,
-    *,
-    max_context: int = 512,
-    verify_ms: float = 0.0,
-    **options: Any,
-) -> EdgeRuntime:
-    options.setdefault("context", CONTEXT)
-    return EdgeRuntime(
-        bundle,
-        lambda: LocalLink(make_service(bundle, max_context=max_context, verify_ms=verify_ms)),
-        drafter=drafter or native_drafter(context=options["context"]),
-        **options,
-    )
-
-
-@contextlib.contextmanager
-def served(bundle: Bundle, **options: Any) -> Iterator[int]:
-    """A real server; yields its port."""
-    ready = threading.Event()
-    service = make_service(bundle, **options)
-    server = CloudServer(service, Listener(port=0), on_ready=lambda address: ready.set())
-    thread = threading.Thread(target=server.run, name="cloud", daemon=True)
-    thread.start()
-    try:
-        assert ready.wait(10.0)
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(10.0)
 
 
 @pytest.mark.parametrize("draft_length", [0, 1, 2, 5, 8])
@@ -278,102 +208,6 @@ def test_s5_a_seed_gives_its_text_again_and_seeds_differ(bundle: Bundle) -> None
         drawn = edge.generate(PROMPT, **options)
         assert edge.generate(PROMPT, seed=drawn.stats.seed, **options).token_ids == drawn.token_ids
         assert edge.generate(PROMPT, seed=3, **options).token_ids == texts[3]
-
-
-def test_another_tokenizer_is_refused_with_both_names(bundle: Bundle, tmp_path: Path) -> None:
-    other = make_bundle(tmp_path / "other")
-    text = (other.path / "tokenizer.json").read_text(encoding="utf-8").replace('"Z60"', '"Y60"')
-    (other.path / "tokenizer.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=r"fake-64[\s\S]*scripted"):
-        EdgeRuntime(other, lambda: LocalLink(make_service(bundle)), drafter=native_drafter(), context=CONTEXT)
-
-
-def test_over_websockets(bundle: Bundle) -> None:
-    with served(bundle, verify_ms=2.0) as port:
-        url = f"ws://127.0.0.1:{port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
-            for draft_length in range(3):
-                pieces = list(stream := edge.stream(PROMPT, max_tokens=40))
-                assert stream.result.token_ids == plainly(PROMPT, 40), draft_length
-                assert "".join(piece.text for piece in pieces) == stream.result.text
-            coupled = edge.generate(PROMPT, max_tokens=40, **COUPLED)
-            assert coupled.token_ids == plainly(PROMPT, 40, _core.SamplingRules(**COUPLED))
-            alone = edge.generate(PROMPT, max_tokens=20, mode="cloud")
-            assert alone.token_ids == plainly(PROMPT, 20)
-            assert 0.0 < alone.stats.rtt_ms < 500.0
-
-
-async def test_async_over_websockets(bundle: Bundle) -> None:
-    with served(bundle) as port:
-        url = f"ws://127.0.0.1:{port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT) as edge:
-            stream = edge.astream(PROMPT, max_tokens=30)
-            assert [token async for piece in stream for token in piece.token_ids] == plainly(PROMPT, 30)
-            assert (await edge.agenerate(PROMPT, max_tokens=30)).token_ids == plainly(PROMPT, 30)
-
-
-SLOWLY = 20.0
-"""Milliseconds of a forward: 400 tokens take seconds, so whatever strikes after a few pieces is in time."""
-
-
-def drain(edge: EdgeRuntime, strike: Callable[[], None], after: int) -> LinkError:
-    """Streams, strikes once ``after`` pieces came, and returns the error, its partial result checked."""
-    pieces: list[Piece] = []
-    with pytest.raises(LinkError) as caught:
-        for piece in edge.stream(PROMPT, max_tokens=400):
-            pieces.append(piece)
-            if len(pieces) == after:
-                strike()
-    partial = caught.value.partial
-    assert partial is not None
-    assert partial.token_ids == [token for piece in pieces for token in piece.token_ids]
-    assert partial.token_ids == plainly(PROMPT, len(partial.token_ids))
-    assert partial.text == "".join(piece.text for piece in pieces)
-    return caught.value
-
-
-@pytest.mark.parametrize("after", [1, 2, 5])
-def test_w1_a_broken_connection(bundle: Bundle, after: int) -> None:
-    with served(bundle, verify_ms=SLOWLY) as port, contextlib.closing(Relay(port)) as relay:
-        url = f"ws://127.0.0.1:{relay.port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, reconnect_for=0) as edge:
-            began = time.monotonic()
-            assert "lost the connection" in str(drain(edge, relay.cut, after))
-            assert time.monotonic() - began < 5.0
-            assert edge.generate(PROMPT, max_tokens=20).token_ids == plainly(PROMPT, 20)
-
-
-def test_w2_a_black_hole(bundle: Bundle) -> None:
-    with served(bundle, verify_ms=SLOWLY) as port, contextlib.closing(Relay(port)) as relay:
-        url = f"ws://127.0.0.1:{relay.port}/v1/spec"
-        with EdgeRuntime(bundle, url, drafter=native_drafter(), context=CONTEXT, reconnect_for=0) as edge:
-            began = time.monotonic()
-            drain(edge, relay.swallow, 3)
-            assert time.monotonic() - began < LIMIT
-
-
-def test_a_cloud_that_shuts_down_says_so(bundle: Bundle) -> None:
-    service = make_service(bundle, verify_ms=SLOWLY)
-    with EdgeRuntime(
-        bundle, lambda: LocalLink(service), drafter=native_drafter(), context=CONTEXT, reconnect_for=0
-    ) as edge:
-        assert "shutting down" in str(drain(edge, functools.partial(service.close), 2))
-
-
-def test_nobody_listens(bundle: Bundle) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    with pytest.raises(LinkError, match=f"cannot reach the cloud at 127.0.0.1:{port}"):
-        EdgeRuntime(bundle, f"ws://127.0.0.1:{port}/v1/spec", mode="cloud")
-
-
-def test_a_listener_that_never_answers(bundle: Bundle) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"ws://127.0.0.1:{silent.getsockname()[1]}/v1/spec"
-        began = time.monotonic()
-        with pytest.raises(LinkError, match="cannot reach"):
-            EdgeRuntime(bundle, url, mode="cloud", timeout=0.3)
-        assert time.monotonic() - began < 5.0
 
 
 def test_many_requests_leave_memory_and_threads_flat(bundle: Bundle) -> None:

@@ -9,7 +9,7 @@ import pytest
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
-from tests.integration.test_edge_cloud import COUPLED, PROMPT, local_runtime, native_drafter, plainly
+from tests.integration.edge_cloud_kit import COUPLED, PROMPT, local_runtime, native_drafter, plainly
 from tests.python.fake_bundle import make_bundle, with_eos
 
 COUNT = 30

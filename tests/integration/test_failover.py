@@ -14,8 +14,8 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import LinkError
+from tests.integration.edge_cloud_kit import CONTEXT, COUPLED, PROMPT, native_drafter, plainly, served
 from tests.integration.relay import Relay
-from tests.integration.test_edge_cloud import CONTEXT, COUPLED, PROMPT, native_drafter, plainly, served
 from tests.python.fake_bundle import make_bundle
 from tests.python.fakes import no_thread_left
 

@@ -15,7 +15,7 @@ from cloud_stub.scheduler import Pacing
 from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.clock import steady, wait_until
-from tests.integration.test_edge_cloud import PROMPT, TARGET, native_drafter, plainly
+from tests.integration.edge_cloud_kit import PROMPT, TARGET, native_drafter, plainly
 from tests.python.fake_bundle import make_bundle
 
 STEP_MS = 20.0

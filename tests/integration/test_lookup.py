@@ -15,8 +15,7 @@ from acespec_edge.bundle import Bundle
 from acespec_edge.drafting import lookup_drafter
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import UsageError
-from tests.integration.test_edge_cloud import CONTEXT, PROMPT, SEED, TARGET, local_runtime
-from tests.integration.test_semantics import plainly
+from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, SEED, TARGET, local_runtime, plainly_by
 from tests.python.fake_bundle import make_bundle
 from tests.python.fake_cloud import FakeCloud
 from tests.python.fakes import decode_plainly
@@ -38,8 +37,8 @@ def drafters(context: int = CONTEXT) -> dict[str, _core.Drafter]:
 def test_greedy_text_is_the_targets_after_one_word_over_and_over(bundle, kind, length) -> None:
     prompt = [7] * 48
     with local_runtime(bundle, drafters()[kind], draft_length=length) as edge:
-        assert edge.generate(prompt, max_tokens=32).token_ids == plainly({}, 32, prompt=prompt)
-        assert edge.generate(PROMPT, max_tokens=32).token_ids == plainly({}, 32)
+        assert edge.generate(prompt, max_tokens=32).token_ids == plainly_by({}, 32, prompt=prompt)
+        assert edge.generate(PROMPT, max_tokens=32).token_ids == plainly_by({}, 32)
 
 
 @pytest.mark.parametrize("kind", ["lookup", "both"])
@@ -47,7 +46,7 @@ def test_sampled_and_bound_text_is_the_targets(bundle, kind) -> None:
     rules: dict[str, Any] = {"temperature": 1.0, "seed": 5, "repetition_penalty": 1.2}
     prompt = [*PROMPT, *PROMPT, *PROMPT]
     with local_runtime(bundle, drafters()[kind]) as edge:
-        assert edge.generate(prompt, max_tokens=40, **rules).token_ids == plainly(rules, 40, prompt=prompt)
+        assert edge.generate(prompt, max_tokens=40, **rules).token_ids == plainly_by(rules, 40, prompt=prompt)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_sampled_and_bound_text_is_the_targets(bundle, kind) -> None:
 def test_every_policy_commits_the_targets_text(bundle, policy) -> None:
     for drafter in drafters().values():
         with local_runtime(bundle, drafter, policy=policy) as edge:
-            assert edge.generate([7] * 20, max_tokens=24).token_ids == plainly({}, 24, prompt=[7] * 20)
+            assert edge.generate([7] * 20, max_tokens=24).token_ids == plainly_by({}, 24, prompt=[7] * 20)
 
 
 @pytest.mark.parametrize("kind", ["lookup", "both"])
@@ -90,7 +89,7 @@ def test_alone_the_drafter_writes_its_models_own_text(bundle) -> None:
     engine = _core.FakeEngine(vocabulary=64, slots=512, seed=SEED)
     drafter = _core.Drafter(engine, _core.DrafterOptions(context=CONTEXT, lookup=8))
     with EdgeRuntime(bundle, mode="edge", drafter=drafter, context=CONTEXT) as edge:
-        assert edge.generate([7] * 20, max_tokens=16).token_ids == plainly(
+        assert edge.generate([7] * 20, max_tokens=16).token_ids == plainly_by(
             {}, 16, prompt=[7] * 20, engine=TARGET
         )
 

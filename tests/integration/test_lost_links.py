@@ -20,9 +20,8 @@ from acespec_edge.transport import Connector, Link, Received, connect
 from acespec_edge.wan import wan_thread
 from cloud_stub.local import LocalLink
 from tests.clock import wait_until
+from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, make_service, native_drafter, plainly_by, served
 from tests.integration.relay import Relay
-from tests.integration.test_edge_cloud import CONTEXT, PROMPT, make_service, native_drafter, served
-from tests.integration.test_semantics import plainly
 from tests.python.fake_bundle import EOS, make_bundle, with_eos
 from tests.python.fakes import no_thread_left
 from tools.bench.fault_path import Fault, FaultPath
@@ -103,7 +102,7 @@ def disturbed(bundle: Bundle, connector: Connector, **options: Any) -> Result:
 @pytest.mark.parametrize("messages", range(2, 14))
 def test_w1_a_loss_at_every_message(bundle: Bundle, messages: int, mode: str) -> None:
     result = disturbed(bundle, brittle(bundle, messages, 0), runtime_mode=mode)
-    assert result.token_ids == plainly({}, COUNT)
+    assert result.token_ids == plainly_by({}, COUNT)
     assert result.origins == [("target", COUNT)]
 
 
@@ -119,7 +118,7 @@ def test_w1_losses_over_and_over_under_every_rule(
     bundle: Bundle, lives: tuple[int, ...], rules: dict[str, Any]
 ) -> None:
     result = disturbed(bundle, brittle(bundle, *lives), **rules)
-    assert result.token_ids == plainly(rules, COUNT)
+    assert result.token_ids == plainly_by(rules, COUNT)
     assert result.stats.outages >= 2
 
 
@@ -127,7 +126,7 @@ def test_w1_losses_over_and_over_under_every_rule(
 def test_w1_residual_mode_goes_on(bundle: Bundle, lives: tuple[int, ...]) -> None:
     """With temperature 0 p is all on one token: the text is known. With more, it has all its tokens."""
     result = disturbed(bundle, brittle(bundle, *lives), sampling="residual")
-    assert result.token_ids == plainly({}, COUNT)
+    assert result.token_ids == plainly_by({}, COUNT)
     warm = disturbed(bundle, brittle(bundle, *lives), sampling="residual", logprobs=1, **SAMPLED)
     assert warm.logprobs is not None
     assert len(warm.token_ids) == len(warm.logprobs) == COUNT
@@ -140,7 +139,7 @@ def test_w1_log_probabilities_are_those_of_the_undisturbed_run(
 ) -> None:
     whole = disturbed(bundle, brittle(bundle, 0), logprobs=3, **SAMPLED)
     result = disturbed(bundle, brittle(bundle, *lives), logprobs=3, **SAMPLED)
-    assert result.token_ids == whole.token_ids == plainly(SAMPLED, COUNT)
+    assert result.token_ids == whole.token_ids == plainly_by(SAMPLED, COUNT)
     assert result.logprobs == whole.logprobs
 
 
@@ -182,7 +181,7 @@ def test_w1_what_the_drafter_wrote_alone_keeps_to_the_rules(bundle: Bundle, live
         twin = native_drafter(disagreement=0.0)
         with EdgeRuntime(bundle, connector, drafter=twin, context=CONTEXT, offline_after=0.0) as edge:
             result = edge.generate(PROMPT, max_tokens=COUNT, **rules)
-        assert result.token_ids == plainly(rules, COUNT)
+        assert result.token_ids == plainly_by(rules, COUNT)
         assert "edge" in [origin for origin, _ in result.origins]
 
 
@@ -222,7 +221,7 @@ def test_w2_a_black_hole_is_left_for_a_new_connection(bundle: Bundle, after: int
                 read += piece.token_ids
                 if number == after:
                     relay.swallow()
-            assert read == stream.result.token_ids == plainly({}, COUNT)
+            assert read == stream.result.token_ids == plainly_by({}, COUNT)
         assert [event.kind for event in events] == ["lost", "back"]
         assert "no sign of life" in events[0].reason
 
@@ -243,7 +242,7 @@ def test_w1_a_server_restarts_in_mid_answer(bundle: Bundle) -> None:
                     stopper.start()
             assert stopper is not None
             stopper.join()
-            assert read == stream.result.token_ids == plainly({}, COUNT)
+            assert read == stream.result.token_ids == plainly_by({}, COUNT)
         assert [event.kind for event in events] == ["lost", "back"]
 
 
@@ -258,7 +257,7 @@ def test_w2_an_outage_of_the_emulated_network(bundle: Bundle, kind: str) -> None
         tokens: list[int] = []
         while "lost" not in [event.kind for event in events]:
             result = edge.generate(PROMPT, max_tokens=COUNT)
-            assert result.token_ids == plainly({}, COUNT)
+            assert result.token_ids == plainly_by({}, COUNT)
             tokens += result.token_ids
         assert "back" in [event.kind for event in events]
 
@@ -266,7 +265,7 @@ def test_w2_an_outage_of_the_emulated_network(bundle: Bundle, kind: str) -> None
 def test_a_model_at_work_is_no_dead_link(bundle: Bundle) -> None:
     """The server answers pings while a forward takes five times the bound."""
     with served(bundle, verify_ms=500.0) as port, far(bundle, hasty(port)) as (edge, events):
-        assert edge.generate(PROMPT, max_tokens=3).token_ids == plainly({}, 3)
+        assert edge.generate(PROMPT, max_tokens=3).token_ids == plainly_by({}, 3)
         assert events == []
 
 
@@ -290,7 +289,7 @@ def test_many_edges_come_back_after_a_restart(bundle: Bundle) -> None:
         relay.cut()
         for thread in threads:
             thread.join()
-    assert results == [plainly({}, COUNT)] * 6
+    assert results == [plainly_by({}, COUNT)] * 6
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
@@ -303,7 +302,7 @@ def test_losses_leave_no_descriptor_open(bundle: Bundle) -> None:
                 far(bundle, hasty(path.port)) as (edge, _),
             ):
                 for _ in range(3):
-                    assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly({}, COUNT)
+                    assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly_by({}, COUNT)
             return len(os.listdir("/proc/self/fd"))
 
         open_before = disturbed_often()

@@ -19,7 +19,7 @@ from acespec_edge.keyring import Keyring
 from cloud_stub.local import LocalLink
 from cloud_stub.service import Service
 from tests.clock import LIMIT, wait_until
-from tests.integration.test_edge_cloud import CONTEXT, SLOWLY, make_service, native_drafter, served
+from tests.integration.edge_cloud_kit import CONTEXT, SLOWLY, make_service, native_drafter, served
 from tests.python.fake_bundle import make_bundle
 from tests.python.fakes import no_thread_left
 from tests.python.gateway_kit import Live, serving

@@ -21,7 +21,7 @@ from cloud_stub.local import LocalLink
 from cloud_stub.scheduler import Pacing
 from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
-from tests.integration.test_edge_cloud import (
+from tests.integration.edge_cloud_kit import (
     CONTEXT,
     COUPLED,
     PROMPT,

@@ -16,9 +16,8 @@ from acespec_edge.resumption import LinkEvent
 from acespec_edge.transport import connect
 from cloud_stub.server import CloudServer, Listener
 from tests.clock import LIMIT
+from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, make_service, native_drafter, plainly_by
 from tests.integration.namespaces import CLOUD, EDGE, MOVED, LossyPath, Namespace, joined, unavailable
-from tests.integration.test_edge_cloud import CONTEXT, PROMPT, make_service, native_drafter
-from tests.integration.test_semantics import plainly
 from tests.python.fake_bundle import make_bundle
 from tests.python.fakes import no_thread_left
 
@@ -80,7 +79,7 @@ def apart(
 def test_w2_lost_packets_change_nothing(bundle: Bundle, loss: float) -> None:
     with apart(bundle, loss=loss) as (edge, _, path, _):
         for _ in range(2):
-            assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly({}, COUNT)
+            assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly_by({}, COUNT)
         while not path.lost:
             edge.generate(PROMPT, max_tokens=COUNT)
 
@@ -96,7 +95,7 @@ def test_w2_a_change_of_address_in_mid_answer(bundle: Bundle) -> None:
                 moved = True
                 edge_side.configure("addr", "del", f"{EDGE}/24", "dev", "acespec0")
                 edge_side.configure("addr", "add", f"{MOVED}/24", "dev", "acespec0")
-        assert read == stream.result.token_ids == plainly({}, COUNT)
+        assert read == stream.result.token_ids == plainly_by({}, COUNT)
         assert [event.kind for event in events] == ["lost", "back"]
 
 
@@ -112,5 +111,5 @@ def test_w2_an_outage_in_mid_answer(bundle: Bundle) -> None:
                 back.start()
         assert back is not None
         back.join()
-        assert read == stream.result.token_ids == plainly({}, COUNT)
+        assert read == stream.result.token_ids == plainly_by({}, COUNT)
         assert [event.kind for event in events] == ["lost", "back"]

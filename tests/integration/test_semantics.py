@@ -17,11 +17,17 @@ import pytest
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
-from acespec_edge.errors import EngineError, PeerError, UsageError
-from acespec_edge.grammar import Grammar
+from acespec_edge.errors import UsageError
 from acespec_edge.request import Mode, Sampling
-from cloud_stub.rejection import Rejection
-from tests.integration.test_edge_cloud import CONTEXT, PROMPT, TARGET, local_runtime, native_drafter, served
+from tests.integration.edge_cloud_kit import (
+    CONTEXT,
+    PROMPT,
+    TARGET,
+    local_runtime,
+    native_drafter,
+    plainly_by,
+    served,
+)
 from tests.python.fake_bundle import EMOJI_IDS, EOS, make_bundle, with_eos
 from tests.python.fakes import no_thread_left
 
@@ -37,27 +43,7 @@ def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
-def plainly(
-    rules: dict[str, Any],
-    count: int,
-    *,
-    prompt: Sequence[int] = PROMPT,
-    stop: Sequence[int] = (),
-    engine: _core.FakeEngine = TARGET,
-) -> list[int]:
-    """What the model writes by itself under the rules."""
-    asked = _core.SamplingRules(**rules)
-    sampler, shaper = _core.Sampler(64), _core.LogitShaper(64, asked, prompt, stop)
-    sequence = list(prompt)
-    while len(sequence) < len(prompt) + count:
-        sequence.append(sampler.choose(shaper.shape(engine.logits(sequence)), asked, len(sequence)))
-        shaper.commit(sequence[-1:])
-        if sequence[-1] in stop:
-            break
-    return sequence[len(prompt) :]
-
-
-FAVOURITE = plainly({}, 1)[0]
+FAVOURITE = plainly_by({}, 1)[0]
 SAMPLED = {"temperature": 1.0, "seed": 42}
 RULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"repetition_penalty": 1.8}, {}),
@@ -97,13 +83,13 @@ def test_s3_s4_every_rule_equals_plain_decoding_in_every_mode(
     drafter = native_drafter(disagreement=0.3)
     own = _core.FakeEngine(vocabulary=64, slots=64, seed=5, disagreement=0.3)
     rules = native(fields | noise, lists)
-    alone = plainly(rules, 40)
+    alone = plainly_by(rules, 40)
     with local_runtime(bundle, drafter, draft_length=4) as edge:
         options: dict[str, Any] = {"max_tokens": 40, **fields, **lists, **noise}
         assert edge.generate(PROMPT, **options).token_ids == alone
         assert drafter.check() == []
         assert edge.generate(PROMPT, mode="cloud", **options).token_ids == alone
-        assert edge.generate(PROMPT, mode="edge", **options).token_ids == plainly(rules, 40, engine=own)
+        assert edge.generate(PROMPT, mode="edge", **options).token_ids == plainly_by(rules, 40, engine=own)
         if not noise:
             assert edge.generate(PROMPT, sampling="residual", **options).token_ids == alone
 
@@ -112,7 +98,7 @@ def test_s4_a_drafter_that_is_always_wrong_leaves_no_trace(bundle: Bundle) -> No
     rules = {"frequency_penalty": 2.0, "presence_penalty": 1.0, "repetition_penalty": 1.5}
     with local_runtime(bundle, native_drafter(disagreement=1.0), draft_length=8) as edge:
         result = edge.generate(PROMPT, max_tokens=60, **rules)
-    assert result.token_ids == plainly(rules, 60)
+    assert result.token_ids == plainly_by(rules, 60)
 
 
 def test_rules_keep_acceptance_high(bundle: Bundle) -> None:
@@ -127,15 +113,15 @@ def test_rules_keep_acceptance_high(bundle: Bundle) -> None:
 @pytest.mark.parametrize("mode", ["auto", "cloud", "edge"])
 @pytest.mark.parametrize("least", [0, 1, 3, 6, 11])
 def test_e1_min_tokens_and_ignore_eos(bundle: Bundle, least: int, mode: Mode, sampling: Sampling) -> None:
-    stops = plainly({}, 3)
-    alone = plainly({"min_tokens": least}, 30, stop=stops)
+    stops = plainly_by({}, 3)
+    alone = plainly_by({"min_tokens": least}, 30, stop=stops)
     with local_runtime(with_eos(bundle, *stops), native_drafter(disagreement=0.0), draft_length=5) as edge:
         options: dict[str, Any] = {"max_tokens": 30, "mode": mode, "sampling": sampling}
         result = edge.generate(PROMPT, min_tokens=least, **options)
         assert result.token_ids == alone and len(alone) > least
         assert result.finish_reason == ("stop" if alone[-1] in stops else "length")
         free = edge.generate(PROMPT, ignore_eos=True, **options)
-        assert (free.token_ids, free.finish_reason) == (plainly({}, 30), "length")
+        assert (free.token_ids, free.finish_reason) == (plainly_by({}, 30), "length")
 
 
 @pytest.mark.parametrize("place", range(1, 12))
@@ -143,7 +129,7 @@ def test_e5_what_ended_in_mid_block_goes_on_as_if_unbroken(bundle: Bundle, place
     rules: dict[str, Any] = {"frequency_penalty": 0.6, "repetition_penalty": 1.1, "temperature": 1.0}
     with local_runtime(bundle, native_drafter(disagreement=0.1), draft_length=5) as edge:
         whole = edge.generate(PROMPT, max_tokens=30, seed=42, **rules)
-        assert whole.token_ids == plainly({**rules, "seed": 42}, 30)
+        assert whole.token_ids == plainly_by({**rules, "seed": 42}, 30)
         stop = whole.text[place : place + 2]
         first = edge.generate(PROMPT, max_tokens=30, stop=stop, seed=42, **rules)
         assert first.finish_reason == "stop" and len(first.token_ids) < 30
@@ -189,7 +175,7 @@ def test_e6_a_second_turn_builds_on_what_was_returned(bundle: Bundle) -> None:
         assert first.token_ids == whole.token_ids[: len(first.token_ids)]
         prompt = [*PROMPT, *first.token_ids, 8, 8]
         second = edge.generate(prompt, max_tokens=20)
-    assert second.token_ids == plainly({}, 20, prompt=prompt)
+    assert second.token_ids == plainly_by({}, 20, prompt=prompt)
     assert second.stats.reused_tokens >= len(PROMPT)
 
 
@@ -264,7 +250,7 @@ def test_s5_alone_and_among_eight_others(bundle: Bundle) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert results[0] == alone == plainly({"temperature": 1.0, "frequency_penalty": 0.4, "seed": 0}, 30)
+    assert results[0] == alone == plainly_by({"temperature": 1.0, "frequency_penalty": 0.4, "seed": 0}, 30)
     assert len({tuple(ids) for ids in results.values()}) == 9
 
 
@@ -274,7 +260,7 @@ def test_many_generations_are_those_of_their_seeds(bundle: Bundle) -> None:
         results = edge.generate_many(PROMPT, n=4, seed=7, **options)
         assert [result.stats.seed for result in results] == [7, 8, 9, 10]
         for number, result in enumerate(results):
-            assert result.token_ids == plainly({"temperature": 1.0, "seed": 7 + number}, 12)
+            assert result.token_ids == plainly_by({"temperature": 1.0, "seed": 7 + number}, 12)
         drawn = edge.generate_many(PROMPT, n=2, **options)
         assert drawn[1].stats.seed == drawn[0].stats.seed + 1
         assert len({tuple(result.token_ids) for result in results}) == 4
@@ -282,93 +268,6 @@ def test_many_generations_are_those_of_their_seeds(bundle: Bundle) -> None:
             edge.generate_many(PROMPT, n=0)
         with pytest.raises(UsageError, match="with n = 2"):
             edge.generate_many(PROMPT, n=2, seed=(1 << 64) - 1)
-
-
-# Grammars.
-
-REGEX = "[a-f]{3}-([0-9]{2}|th(er|an)){2,6}!"
-
-
-def _fits(text: str) -> bool:
-    import re
-
-    return re.fullmatch(REGEX, text) is not None
-
-
-@pytest.mark.parametrize("sampling", ["coupled", "residual"])
-@pytest.mark.parametrize("mode", ["auto", "cloud", "edge"])
-def test_output_keeps_to_its_grammar(bundle: Bundle, mode: Mode, sampling: Sampling) -> None:
-    options: dict[str, Any] = {"max_tokens": 60, "mode": mode, "sampling": sampling, "regex": REGEX}
-    with local_runtime(with_eos(bundle, EOS), native_drafter(disagreement=0.2), draft_length=4) as edge:
-        for noise in ({}, SAMPLED, {"temperature": 1.5, "seed": 3}):
-            result = edge.generate(PROMPT, **options, **noise)
-            assert _fits(result.text), result.text
-            assert (result.finish_reason, result.token_ids[-1]) == ("stop", EOS)
-            if mode == "auto" and sampling == "coupled":
-                alone = edge.generate(PROMPT, **{**options, "mode": "cloud"}, **noise)
-                assert alone.token_ids == result.token_ids
-
-
-def test_masks_on_both_sides_keep_acceptance_high(bundle: Bundle) -> None:
-    stopping = with_eos(bundle, EOS)
-    with local_runtime(stopping, native_drafter(disagreement=0.0), draft_length=4) as edge:
-        stats = edge.generate(PROMPT, max_tokens=40, regex="[a-z ]{60}").stats
-    assert stats.accepted_mean > 3.5
-
-
-@pytest.mark.parametrize("broken", ["mask", "commit"])
-def test_a_drafter_whose_grammar_fails_goes_on_without(
-    bundle: Bundle, broken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The target still holds the output to it."""
-
-    def fails(self: Grammar, tokens: Sequence[int]) -> Any:
-        if threading.current_thread().name == "acespec-generation" and (tokens or broken == "mask"):
-            raise (EngineError if broken == "mask" else PeerError)("cannot follow")
-        return kept(self, tokens)
-
-    with local_runtime(with_eos(bundle, EOS), native_drafter(disagreement=0.2)) as edge:
-        right = edge.generate(PROMPT, max_tokens=60, regex=REGEX)
-        kept = getattr(Grammar, broken)
-        monkeypatch.setattr(Grammar, broken, fails)
-        result = edge.generate(PROMPT, max_tokens=60, regex=REGEX)
-        assert result.token_ids == right.token_ids and _fits(result.text)
-        if broken == "mask":
-            with pytest.raises(EngineError, match="cannot follow"):
-                edge.generate(PROMPT, max_tokens=60, regex=REGEX, mode="edge")
-
-
-@pytest.mark.parametrize("mode", ["auto", "cloud", "edge"])
-def test_a_grammar_goes_on_where_the_earlier_output_left_it(bundle: Bundle, mode: Mode) -> None:
-    options: dict[str, Any] = {"regex": REGEX, "mode": mode, **SAMPLED}
-    with local_runtime(with_eos(bundle, EOS), native_drafter(disagreement=0.2)) as edge:
-        whole = edge.generate(PROMPT, max_tokens=60, **options)
-        for place in (1, 3, 6):
-            first = edge.generate(PROMPT, max_tokens=place, **options)
-            rest = edge.generate(PROMPT, max_tokens=60, continue_from=first, **options)
-            assert first.token_ids + rest.token_ids == whole.token_ids
-            assert first.text + rest.text == whole.text
-        with pytest.raises(UsageError, match="does not keep to the grammar"):
-            edge.generate(PROMPT, max_tokens=5, continue_from=[30, 30], **options)
-        assert edge.generate(PROMPT, max_tokens=60, **options).token_ids == whole.token_ids
-
-
-@pytest.mark.parametrize("mode", ["auto", "cloud", "edge"])
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"regex": "("}, "regex"),
-        ({"json_schema": {"type": 3}}, "json_schema"),
-        ({"json_schema": "{"}, "json_schema"),
-    ],
-)
-def test_grammars_that_do_not_do_are_refused_and_the_session_lives(
-    bundle: Bundle, mode: Mode, options: dict[str, Any], complaint: str
-) -> None:
-    with local_runtime(with_eos(bundle, EOS)) as edge:
-        with pytest.raises(UsageError, match=complaint):
-            edge.generate(PROMPT, mode=mode, **options)
-        assert edge.generate(PROMPT, max_tokens=5, mode=mode).token_ids
 
 
 @pytest.mark.parametrize(
@@ -399,56 +298,4 @@ def test_wrong_options_name_the_field(bundle: Bundle, options: dict[str, Any], c
         edge.generate(PROMPT, **options)
 
 
-def test_a_grammar_needs_an_end(bundle: Bundle) -> None:
-    with local_runtime(bundle) as edge, pytest.raises(UsageError, match="fake-64 has none"):
-        edge.generate(PROMPT, regex="a")
-
-
 # Residual sampling.
-
-
-@pytest.mark.parametrize("context", [len(PROMPT) + 1, len(PROMPT) + 5, CONTEXT])
-@pytest.mark.parametrize("logprobs", [None, 1])
-@pytest.mark.parametrize("max_tokens", [1, 2, 7, 30])
-def test_residual_sampling_ends_where_it_should(
-    bundle: Bundle, max_tokens: int, logprobs: int | None, context: int
-) -> None:
-    drafter = native_drafter(disagreement=0.6, context=context)
-    with local_runtime(bundle, drafter, draft_length=3, context=context) as edge:
-        for seed in range(6):
-            options: dict[str, Any] = {"temperature": 1.0, "seed": seed, "logprobs": logprobs}
-            pieces = list(
-                stream := edge.stream(PROMPT, max_tokens=max_tokens, sampling="residual", **options)
-            )
-            result = stream.result
-            assert (len(result.token_ids), result.finish_reason) == (max_tokens, "length")
-            assert [token for piece in pieces for token in piece.token_ids] == result.token_ids
-            assert drafter.check() == []
-
-
-def test_residual_sampling_asks_for_samples_when_they_run_out(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cloud_stub.rejection._HEAD", 1)
-    monkeypatch.setattr("cloud_stub.rejection._SAMPLES", 1)
-    asked = []
-    more = Rejection.more
-    monkeypatch.setattr(Rejection, "more", lambda self: asked.append(self.position) or more(self))
-    with local_runtime(bundle, native_drafter(disagreement=1.0), draft_length=3) as edge:
-        for seed in range(10):
-            result = edge.generate(PROMPT, max_tokens=30, temperature=2.0, seed=seed, sampling="residual")
-            assert len(result.token_ids) == 30
-    assert len(asked) > 10
-
-
-def test_residual_sampling_repeats_by_seed_and_can_be_cancelled(bundle: Bundle) -> None:
-    options: dict[str, Any] = {"max_tokens": 40, "temperature": 1.0, "sampling": "residual"}
-    with local_runtime(bundle, native_drafter(disagreement=0.5), draft_length=4) as edge:
-        texts = [tuple(edge.generate(PROMPT, seed=seed, **options).token_ids) for seed in range(8)]
-        assert len(set(texts)) == 8
-        for seed in range(8):
-            with edge.stream(PROMPT, seed=seed, **options) as stream:
-                for _ in range(1 + seed % 4):
-                    next(stream)
-            assert tuple(stream.result.token_ids) == texts[seed][: len(stream.result.token_ids)]
-        assert tuple(edge.generate(PROMPT, seed=3, **options).token_ids) == texts[3]

@@ -19,8 +19,8 @@ from acespec_edge.result import Result
 from acespec_edge.transport import connect
 from cloud_stub.server import CloudServer, Listener
 from cloud_stub.service import Service
+from tests.integration.edge_cloud_kit import CONTEXT, make_service, native_drafter, plainly
 from tests.integration.relay import Relay
-from tests.integration.test_edge_cloud import CONTEXT, make_service, native_drafter, plainly
 from tests.python.fake_bundle import make_bundle
 from tests.python.fakes import no_thread_left
 

@@ -19,7 +19,9 @@ if ((${#files[@]} == 0)); then
     tests/python/test_drafter.py
     tests/python/test_residual.py
     tests/python/test_policy.py
-    tests/python/test_control.py
+    tests/python/test_control_choices.py
+    tests/python/test_control_measured.py
+    tests/python/test_control_sending.py
     tests/python/test_pace.py
     tests/python/test_cores.py
     tests/python/test_session.py
