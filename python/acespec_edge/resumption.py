@@ -109,7 +109,8 @@ class Resumption:
         at_start = error.retry_after is not None and not self._committed
         if at_start or (self._alone is None and self._waited() >= self._endurance.reconnect_for):
             raise error
-        self._uplink.drop(f"giving up: {error}")
+        # A busy cloud may have ended no more than the request: the connection is there when it has time.
+        self._uplink.drop_unless_idle(f"giving up: {error}")
         self._run.meter.outages += 1
         if self._missing is None:
             self._missing = self._run.clock()
@@ -130,7 +131,7 @@ class Resumption:
         began = run.clock()
         if self._missing is None:
             self._missing = began
-        with contextlib.closing(Reconnection(uplink.connect, uplink.backoff, self._delay)) as attempts:
+        with contextlib.closing(Reconnection(uplink.again, uplink.backoff, self._delay)) as attempts:
             while not run.cancelled.is_set():
                 if (channel := attempts.wait(_LOOK)) is not None:
                     uplink.adopt(channel)

@@ -113,6 +113,9 @@ class EdgeSession:
         """
         request = self._request % 0xFFFF + 1
         text = text_of(prompt)
+        if self.welcome is not None:
+            # Only now: of a connection that nobody takes, the contexts, which are another's, hear nothing.
+            self._contexts.welcomed(self.welcome.session, self.welcome.keep_s)
         message = _core.Open(
             request=request,
             rules=rules,
@@ -276,7 +279,6 @@ class EdgeSession:
                 "install matching versions"
             )
         self.welcome = welcome
-        self._contexts.welcomed(welcome.session, welcome.keep_s)
         return Welcomed(welcome)
 
     def _failed(self, fault: _core.Fault, at: float) -> Committed | Repeated:

@@ -45,6 +45,11 @@ class Uplink:
                 self.drop(f"giving up: {error}")
         return None
 
+    def again(self, cancelled: threading.Event) -> Channel | None:
+        """The channel that is held, if it still works, else a new one, as connect(). For the thread that has
+        the turn, or another while that waits for it."""
+        return self.settled(cancelled) or self.connect(cancelled)
+
     def connect(self, cancelled: threading.Event) -> Channel | None:
         """A new channel, past its handshake; adopt() it. None when ``cancelled`` is set first. Raises
         LinkError, PeerError and UsageError."""

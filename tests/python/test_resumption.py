@@ -260,12 +260,14 @@ class BusyOnce(FakeCloud):
     def __init__(self, choose: Choose, wait_ms: int = 10) -> None:
         super().__init__(choose)
         self._wait_ms = wait_ms
+        self._full = True
 
     def send(self, frame: bytes) -> None:
         message = _core.decode(frame)
-        if not isinstance(message, _core.Open):
+        if not self._full or not isinstance(message, _core.Open):
             super().send(frame)
             return
+        self._full = False
         fault = _core.Fault(
             request=message.request, code=_core.FaultCode.busy, message="full", retry_after_ms=self._wait_ms
         )
@@ -273,12 +275,32 @@ class BusyOnce(FakeCloud):
 
 
 def test_a_busy_cloud_is_waited_for_in_mid_answer_but_not_at_its_start(bundle: Bundle) -> None:
-    clouds = Clouds(FakeCloud(TARGET, vanish_after=4), BusyOnce(TARGET), FakeCloud(TARGET))
+    clouds = Clouds(FakeCloud(TARGET, vanish_after=4), BusyOnce(TARGET), None)
     with edge_of(bundle, clouds) as edge:
         assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == WHOLE
     with edge_of(bundle, Clouds(BusyOnce(TARGET))) as edge, pytest.raises(LinkError, match="busy") as caught:
         edge.generate(PROMPT, max_tokens=COUNT)
     assert caught.value.retry_after == 0.01
+
+
+def test_a_busy_cloud_keeps_its_connection(bundle: Bundle) -> None:
+    """A fault of a request is the end of that alone, so the wait is all that is lost."""
+    drafts = iter(range(100))
+
+    def limit(message: Any) -> Any:
+        if isinstance(message, _core.Verdict) and message.round and next(drafts) == 3:
+            cloud._open = None
+            return _core.Fault(
+                request=message.request, code=_core.FaultCode.busy, message="slowly", retry_after_ms=10
+            )
+        return message
+
+    cloud = FakeCloud(TARGET, alter=limit)
+    clouds = Clouds(cloud, None)
+    with edge_of(bundle, clouds) as edge:
+        assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == WHOLE
+        assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == WHOLE
+    assert clouds.made == [cloud]
 
 
 def test_no_cloud_makes_a_request_wait_longer_than_it_has_patience(bundle: Bundle) -> None:

@@ -175,6 +175,16 @@ def test_a_new_connection_goes_on_with_the_session_of_the_last() -> None:
     assert ask(greeted(contexts, key=bytes(16)), [*PROMPT, 7]).held == 0, "the cloud knows it no more"
 
 
+def test_a_connection_that_is_not_taken_leaves_everything_as_it_was() -> None:
+    """One that was made too late is closed, perhaps while a request runs on another."""
+    contexts = KnownContexts()
+    session = after_one_request(contexts)
+    greeted(contexts, key=bytes(16))
+    assert ask(session, PROMPT).held == 100
+    again = EdgeSession(tokenizer=bytes(32), vocabulary=64, drafter="d", contexts=contexts)
+    assert _core.decode(again.hello()).resume == KEY
+
+
 def test_a_first_hello_resumes_nothing() -> None:
     session = EdgeSession(tokenizer=bytes(32), vocabulary=64, drafter="d")
     assert _core.decode(session.hello()).resume == b""
