@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Final
 
 from acespec_edge import _core
 from acespec_edge.contest import Contest
 from acespec_edge.forecast import Forecast
+from acespec_edge.hint_record import HintRecord
 from acespec_edge.policy import Policy
 from acespec_edge.session_events import Committed
 from acespec_edge.track_record import LONGEST, ChainRecord
@@ -39,12 +39,6 @@ _FIRST_NODES: Final = 8
 
 _KNOWN: Final = 4
 """Verifications after which it is known what they take: rounds before that were badly chosen."""
-
-_HINTED: Final = 0.7
-"""Share of a hint's tokens, of those whose predecessors were right, that are thought right beforehand."""
-
-_VAIN: Final = 8
-"""Hints asked for in vain after which no more is asked for."""
 
 _MOST_GROWN: Final = 4096
 """Nodes grown in one round at most, however long it takes."""
@@ -80,9 +74,7 @@ class Controller:
         self._cloud_read = 0.0
         self._composing = 0.0
         self._largest = _FIRST_NODES // 2
-        self._chains, self._hints = ChainRecord(), ChainRecord()
-        self._asked_hints = 0
-        """Hints asked for in vain since the last one came."""
+        self._chains, self._hints = ChainRecord(), HintRecord()
         self._contest = Contest(policy)
         self._hit = 0.8
         self._accepted = 0.8
@@ -118,7 +110,7 @@ class Controller:
     def answered(self, verdict: Committed) -> None:
         """Takes a verdict."""
         if verdict.hint:
-            self._asked_hints = 0
+            self._hints.came()
         if verdict.round_trip is not None:
             self.link.observe(
                 verdict.bytes_up, verdict.bytes_down, verdict.round_trip, verdict.at, verdict.rough
@@ -162,8 +154,7 @@ class Controller:
 
     def hinted(self, hint: Sequence[int], committed: Sequence[int]) -> None:
         """Takes what was committed behind a hint, as far as it is known."""
-        right = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(hint, committed, strict=False))
-        self._hints.walked(sum(1 for _ in right), min(len(hint), len(committed)))
+        self._hints.followed(hint, committed)
 
     def recovered(self, hit: bool) -> None:
         """Takes whether a verdict led to a node that was drafted already."""
@@ -175,7 +166,8 @@ class Controller:
 
     def sent(self, at: float, nodes: int, size: int, *, wants_hint: bool = False) -> None:
         """A draft of ``size`` bytes left for an idle cloud, which then verifies ``nodes`` nodes."""
-        self._asked_hints += wants_hint
+        if wants_hint:
+            self._hints.asked()
         self.working(at, nodes)
         self._sent_idle = True
         self._due = at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.verifying(nodes)
@@ -283,7 +275,7 @@ class Controller:
         """How many tokens of a hint to send, with no draft ready; 0 where drafting the chain first is
         expected to yield more."""
         prices, forecast = self._prices(), self._forecast()
-        weights = self._hints.prefixes(_HINTED)[:most]
+        weights = self._hints.weights(most)
         count = _core.best_count(weights, prices, self.rate)
         if self.policy.hint or not count:
             return count
@@ -295,7 +287,7 @@ class Controller:
         again and again of a cloud that has none to give."""
         if self.policy.hint is not None:
             return self.policy.hint
-        return not self.goes_on() and self._asked_hints < _VAIN and self.hint_length(LONGEST) > 0
+        return not self.goes_on() and self._hints.worth_asking and self.hint_length(LONGEST) > 0
 
     def budget(self) -> int:
         """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""

@@ -116,14 +116,6 @@ class Vocabulary:
             for first in range(0, self.size, CHUNK_IDS)
         ]
 
-    def describe_difference(self, other: Vocabulary) -> str | None:
-        """The first id that differs, with both texts: 'id 17 is " the" here and "2" there'. None when none
-        does."""
-        for token in range(max(self.size, other.size)):
-            if self._entry(token) != other._entry(token):
-                return f"id {token} is {self._shown(token)} here and {other._shown(token)} there"
-        return None
-
     def _visible(self, token: int) -> bytes:
         return b"" if self.is_special(token) else self.token_bytes(token)
 
@@ -147,13 +139,6 @@ class Vocabulary:
             parts.append(struct.pack("<BI", flag, len(content)))
             parts.append(content)
         return b"".join(parts)
-
-    def _shown(self, token: int) -> str:
-        flag, content = self._entry(token)
-        if flag == _HOLE:
-            return "no token"
-        text = json.dumps(content.decode(errors="replace"), ensure_ascii=False)
-        return f"{text} (added)" if flag == _ADDED else text
 
 
 class StreamDecoder:

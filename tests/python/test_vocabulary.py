@@ -153,17 +153,14 @@ def test_fingerprint_ignores_what_file_formats_disagree_on() -> None:
         token["special"] = True
     other = Vocabulary.from_tokenizer_json(json.dumps(document))
     assert other.fingerprint == BYTES.fingerprint
-    assert other.describe_difference(BYTES) is None
 
 
-def test_difference_names_the_first_id_and_both_texts() -> None:
+def test_one_other_token_is_another_fingerprint() -> None:
     document = json.loads(byte_level_json())
-    token = BYTES.id_of("Ġthe")
     document["model"]["vocab"]["Ġtha"] = document["model"]["vocab"].pop("Ġthe")
     document["model"]["merges"] = []
     other = Vocabulary.from_tokenizer_json(json.dumps(document))
     assert other.fingerprint != BYTES.fingerprint
-    assert BYTES.describe_difference(other) == f'id {token} is " the" here and " tha" there'
 
 
 def test_holes_and_a_longer_vocabulary_differ() -> None:
@@ -175,7 +172,6 @@ def test_holes_and_a_longer_vocabulary_differ() -> None:
     assert (other.size, other.token_bytes(hole)) == (added["id"] + 1, b"")
     assert [a == b for a, b in zip(other.chunks, BYTES.chunks, strict=False)] == [False]
     assert len(other.chunks) == 2
-    assert other.describe_difference(BYTES) == f'id {hole} is no token here and "{PLAIN_ADDED}" (added) there'
 
 
 def test_truncation_in_the_file_is_not_applied() -> None:
