@@ -75,7 +75,7 @@ class EdgeRuntime:
         """Loads the drafter and connects, as far as ``mode`` needs them; another mode of a request does
         it then.
 
-        ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a verifier in
+        ``bundle``: folder of a draft bundle. ``cloud``: ``ws(s)://`` address, "local" for a cloud in
         this process that serves ``target``, a function that opens a Link, or several addresses, of which
         the best that answers is taken (see Endpoints; "URL#cost=2" is one of another weight). ``token_file``:
         holds the bearer token (else ``ACESPEC_TOKEN`` does). ``ca``: PEM file of a private authority.

@@ -277,13 +277,11 @@ def connect(
 
 
 def local_connector(target: str) -> Connector:
-    """A connector to a verifier in this process, for ``cloud="local"``; the cloud package registers it."""
+    """A connector to a cloud in this process, for ``cloud="local"``; the cloud package registers it."""
     for point in entry_points(group="acespec.connectors", name="local"):
         open_local = point.load()
         return lambda: open_local(target)
-    raise UsageError(
-        "cloud is 'local', but no local verifier is installed: pip install 'acespec-edge[cloud]'"
-    )
+    raise UsageError("cloud is 'local', but no local one is installed: pip install 'acespec-edge[cloud]'")
 
 
 def _bound_sends(sock: socket.socket) -> None:

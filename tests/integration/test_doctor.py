@@ -58,7 +58,7 @@ def test_big_and_small_cores_of_an_rk3588(tmp_path: Path) -> None:
     kept = probe_cpu(system, [4, 5, 6, 7], 4)
     assert (kept.status, kept.advice) == ("ok", "") and kept.words.endswith("using 4-7")
     small = probe_cpu(system, [0, 1], 1)
-    assert small.status == "slow" and "only small cores" in small.advice and "taskset -c 4-7" in small.advice
+    assert small.status == "slow" and "only little cores" in small.advice and "taskset -c 4-7" in small.advice
     mixed = probe_cpu(system, range(8), 6)
     assert mixed.status == "slow" and "--threads 4" in mixed.advice and mixed.words.endswith("using 0-7")
     crowded = probe_cpu(system, [6, 7], 4)

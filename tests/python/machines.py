@@ -48,7 +48,7 @@ def jetson_orin(root: Path) -> Path:
 
 
 def rk3588(root: Path) -> Path:
-    """A board with an RK3588: 4 small cores, 4 big ones."""
+    """A board with an RK3588: 4 little cores, 4 big ones."""
     features = (
         "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
     )

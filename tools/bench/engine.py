@@ -1,4 +1,4 @@
-"""How long is one forward of the draft model? Beside llama.cpp on the same weights, where it is installed.
+"""How long is one forward of the drafter? Beside llama.cpp on the same weights, where it is installed.
 
 Milliseconds, median and best of the repeats, for 1 to 16 nodes after 496 tokens of context in 512 slots, the
 logits of every node taken out. The two take turns within each repeat, so that other work on the machine hits

@@ -16,7 +16,7 @@ CloudAddresses = Annotated[
     typer.Option(
         "--cloud",
         metavar="URL[#cost=N]",
-        help="ws(s):// address of the verifier, or local; of several the best that answers serves.",
+        help="ws(s):// address of the cloud, or local; of several the best that answers serves.",
     ),
 ]
 ModeName = Annotated[

@@ -73,12 +73,12 @@ def probe_cpu(system: System, usable: Collection[int], threads: int) -> Finding:
         return Finding("cpu", "slow", words, facts, advice)
     if set(mine).isdisjoint(big):
         advice = (
-            f"only small cores may be used: start with taskset -c {ranges(big)}, or CPUAffinity= in the unit"
+            f"only little cores may be used: start with taskset -c {ranges(big)}, or CPUAffinity= in the unit"
         )
         return Finding("cpu", "slow", words, facts, advice)
     if not set(using) <= set(big):
         few = len(set(mine).intersection(big))
-        advice = f"{threads} drafter threads wait for small cores: give --threads {few}"
+        advice = f"{threads} drafter threads wait for little cores: give --threads {few}"
         return Finding("cpu", "slow", words, facts, advice)
     return Finding("cpu", "ok", words, facts)
 

@@ -47,7 +47,7 @@ class HeadProfile:
 
 @dataclass(frozen=True, slots=True)
 class CloudProfile:
-    """A verifier with its target. ``verify_ms``: milliseconds of a forward by the nodes that it verifies, for
+    """A cloud with its target. ``verify_ms``: milliseconds of a forward by the nodes that it verifies, for
     none (a plain step) and some more; between them, and beyond, straight lines. A chunk of a prompt takes a
     plain step and ``prefill_ms`` for each of its tokens. ``head``: what it drafts with, if anything.
     """
