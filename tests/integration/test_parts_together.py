@@ -78,7 +78,7 @@ class Guesses:
 
 class World:
     """A connector to one cloud, whose every choice is drawn from ``seed``. The cloud notices after a while
-    that a link is dead, of which it was not told: of one whose Welcome was lost the edge cannot take the place.
+    that a link is dead of which it was not told: nobody takes the place of one whose Welcome was lost.
     """
 
     def __init__(self, service: Service, seed: int) -> None:
