@@ -41,6 +41,8 @@ def probe_bundle(
     """Reads and times the bundle in ``folder``. ``load``: drafting.load_drafter, or what stands in for it."""
     try:
         bundle = Bundle.load(folder, verify=True)
+        if not bundle.has_model:
+            return _without_model(bundle), bundle, None
         pace = measure(load(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=threads))
     except AcespecError as error:
         return Finding("bundle", "bad", str(error), {"path": str(folder)}), None, None
@@ -67,6 +69,13 @@ def probe_bundle(
         )
         return Finding("bundle", "slow", words, facts, advice), bundle, pace
     return Finding("bundle", "ok", words, facts), bundle, pace
+
+
+def _without_model(bundle: Bundle) -> Finding:
+    tokenizer = bundle.vocabulary_table.fingerprint.hex()
+    facts = {"path": str(bundle.path), "name": bundle.name, "tokenizer": tokenizer}
+    words = f"{bundle.name} without a model, tokenizer {tokenizer[:8]}: drafts by lookup alone"
+    return Finding("bundle", "ok", words, facts, "serve it with --drafter lookup")
 
 
 def measure(drafter: Drafter, clock: Callable[[], float] = time.monotonic) -> Pace:
