@@ -78,6 +78,10 @@ class Channel:
         self._link.close()
         return False
 
+    def take(self) -> None:
+        """This channel is the one in use, after greet(); see EdgeSession.taken."""
+        self._session.taken()
+
     def open(self, request: Request, *, free_run: bool) -> Counters:
         """Sends a request; returns the counters of its traffic, which go on counting. Raises UsageError when
         the cloud's context cannot hold its prompt and one token."""

@@ -95,6 +95,11 @@ class EdgeSession:
         """The first message."""
         return self._send(self._hello)
 
+    def taken(self) -> None:
+        """This connection is the one in use: what the cloud keeps is of its session from now on."""
+        assert self.welcome is not None
+        self._contexts.welcomed(self.welcome.session, self.welcome.keep_s)
+
     def open(
         self,
         prompt: Sequence[int],
@@ -113,9 +118,6 @@ class EdgeSession:
         """
         request = self._request % 0xFFFF + 1
         text = text_of(prompt)
-        if self.welcome is not None:
-            # Only now: of a connection that nobody takes, the contexts, which are another's, hear nothing.
-            self._contexts.welcomed(self.welcome.session, self.welcome.keep_s)
         message = _core.Open(
             request=request,
             rules=rules,

@@ -59,7 +59,8 @@ class Uplink:
         return channel if channel.greet(cancelled) else None
 
     def adopt(self, channel: Channel) -> None:
-        """Holds ``channel`` from now on."""
+        """Holds ``channel`` from now on. One that was made and is not adopted leaves no trace."""
+        channel.take()
         self._channel = channel
 
     def drop(self, reason: str) -> None:

@@ -34,6 +34,7 @@ class Talk(Pair):
         self.connection = rig.service.connect(self.down.append, lambda reason: None)
         self.connection.receive(self.edge.hello())
         assert isinstance(self.edge.receive(self.down.popleft(), 0.0), Welcomed)
+        self.edge.taken()
         self.repeated = 0
 
     def step(self) -> None:

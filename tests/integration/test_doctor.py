@@ -265,6 +265,21 @@ def test_a_broken_bundle_is_status_1(tmp_path: Path, acespec: Acespec) -> None:
     assert status == 2 and "--threads is 'many'" in err
 
 
+def test_a_bundle_without_a_model_is_for_lookup(tmp_path: Path, acespec: Acespec) -> None:
+    folder = bundle_on_disk(tmp_path / "bundle")
+    repair(folder)
+    (folder / "model.onnx").unlink()
+    manifest = json.loads((folder / "acespec.json").read_text(encoding="utf-8"))
+    del manifest["sha256"]["model.onnx"]
+    manifest["quant"] = "none"
+    (folder / "acespec.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with cloud_of(Bundle.load(folder)) as (_, url, _):
+        status, out, err = acespec("doctor", "--bundle", str(folder), "--cloud", f"{url}#cost=2")
+    assert (status, err) == (0, "")
+    assert "without a model" in out and "serve it with --drafter lookup" in out
+    assert "what lookup yields" in out.splitlines()[-1]
+
+
 def test_it_takes_bundle_and_cloud_from_the_file(tmp_path: Path, acespec: Acespec) -> None:
     folder = bundle_on_disk(tmp_path / "bundle")
     repair(folder)

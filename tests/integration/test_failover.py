@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,18 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import LinkError
-from tests.integration.edge_cloud_kit import CONTEXT, COUPLED, PROMPT, native_drafter, plainly, served
+from acespec_edge.resumption import LinkEvent
+from cloud_stub.server import CloudServer, Listener
+from tests.clock import LIMIT
+from tests.integration.edge_cloud_kit import (
+    CONTEXT,
+    COUPLED,
+    PROMPT,
+    make_service,
+    native_drafter,
+    plainly,
+    served,
+)
 from tests.integration.relay import Relay
 from tests.python.fake_bundle import make_bundle
 from tests.python.fakes import no_thread_left
@@ -70,6 +82,43 @@ def test_w1_a_request_goes_on_at_another_cloud(bundle: Bundle, options: dict[str
                     relay.close()
                 got += piece.token_ids
     assert got == plainly(PROMPT, count, _core.SamplingRules(**options))
+
+
+@contextlib.contextmanager
+def draining(bundle: Bundle, drain_seconds: float) -> Iterator[tuple[int, CloudServer]]:
+    """A cloud that can be told to drain, and its port."""
+    ready = threading.Event()
+    service = make_service(bundle, verify_ms=10)
+    server = CloudServer(
+        service, Listener(port=0), on_ready=lambda address: ready.set(), drain_seconds=drain_seconds
+    )
+    thread = threading.Thread(target=server.run, name="cloud", daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(LIMIT)
+        yield server.servers[0].sockets[0].getsockname()[1], server
+    finally:
+        server.should_exit = True
+        thread.join(LIMIT)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 20.0], ids=["told", "drained"])
+def test_w1_a_cloud_that_drains_is_left_for_another(bundle: Bundle, seconds: float) -> None:
+    """In mid-answer when its time is over, else between two requests; nothing is lost and nobody is told that
+    it is busy."""
+    count, got = 120, list[int]()
+    with draining(bundle, seconds) as (port, first), served(bundle, verify_ms=10) as other:
+        events: list[LinkEvent] = []
+        with edge_to(bundle, port, other, on_link=events.append) as edge:
+            for piece in edge.stream(PROMPT, max_tokens=count):
+                if len(got) < 20 <= len(got) + len(piece.token_ids):
+                    first.drain()
+                got += piece.token_ids
+            assert got == plainly(PROMPT, count)
+            assert [event.kind for event in events] == ([] if seconds else ["lost", "back"])
+            assert edge.generate(PROMPT, max_tokens=COUNT).token_ids == plainly(PROMPT, COUNT)
+            # The goodbye and the next request may cross; then that request is refused, and goes elsewhere.
+            assert [event.kind for event in events] in ([], ["lost", "back"])
 
 
 def test_a_cloud_that_is_not_there_is_passed_over(bundle: Bundle) -> None:

@@ -23,11 +23,15 @@ GREEDY = _core.SamplingRules()
 LENGTH = _core.Finish.length
 
 
-def greeted(contexts: KnownContexts | None = None, *, key: bytes = KEY, keep_s: int = 300) -> EdgeSession:
+def greeted(
+    contexts: KnownContexts | None = None, *, key: bytes = KEY, keep_s: int = 300, taken: bool = True
+) -> EdgeSession:
     session = EdgeSession(tokenizer=bytes(32), vocabulary=64, drafter="d", contexts=contexts)
     session.hello()
     welcome = _core.Welcome(vocabulary=64, max_context=1000, max_nodes=64, session=key, keep_s=keep_s)
     session.receive(_core.encode(welcome), 0.0)
+    if taken:
+        session.taken()
     return session
 
 
@@ -179,7 +183,7 @@ def test_a_connection_that_is_not_taken_leaves_everything_as_it_was() -> None:
     """One that was made too late is closed, perhaps while a request runs on another."""
     contexts = KnownContexts()
     session = after_one_request(contexts)
-    greeted(contexts, key=bytes(16))
+    greeted(contexts, key=bytes(16), taken=False)
     assert ask(session, PROMPT).held == 100
     again = EdgeSession(tokenizer=bytes(32), vocabulary=64, drafter="d", contexts=contexts)
     assert _core.decode(again.hello()).resume == KEY

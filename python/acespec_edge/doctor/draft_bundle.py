@@ -43,6 +43,8 @@ def probe_bundle(
     drafting.load_drafter, or what stands in for it."""
     try:
         bundle = Bundle.load(folder, verify=True)
+        if not bundle.has_model:
+            return _without_model(bundle), bundle, None
         drafter = load(
             bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=placed.threads, cores=placed.cores
         )
@@ -71,6 +73,13 @@ def probe_bundle(
         advice = "a forward takes as long as a round trip: take a smaller drafter, or more --threads"
         return Finding("bundle", "slow", words, facts, advice), bundle, pace
     return Finding("bundle", "ok", words, facts), bundle, pace
+
+
+def _without_model(bundle: Bundle) -> Finding:
+    tokenizer = bundle.vocabulary_table.fingerprint.hex()
+    facts = {"path": str(bundle.path), "name": bundle.name, "tokenizer": tokenizer}
+    words = f"{bundle.name} without a model, tokenizer {tokenizer[:8]}: drafts by lookup alone"
+    return Finding("bundle", "ok", words, facts, "serve it with --drafter lookup")
 
 
 def measure(drafter: Drafter, clock: Callable[[], float] = time.monotonic) -> Pace:

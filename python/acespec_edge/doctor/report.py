@@ -64,10 +64,12 @@ def conclude(
         return Report(found, "cannot", f"cannot run: {bad.name}: {reason}", {})
     slow = [finding.name for finding in found if finding.status == "slow"]
     if pace is None or network is None or target is None:
-        missing = "--bundle and --cloud" if pace is None else "--cloud"
+        more = ("--bundle and --cloud" if pace is None else "--cloud") + " tell more"
+        if target is not None:  # so there is a bundle, without a model
+            more = "what lookup yields depends on the text"
         if slow:
-            return Report(found, "slow", f"will run, slowly: see {', '.join(slow)}; {missing} tell more", {})
-        return Report(found, "ready", f"ready, as far as this device goes; {missing} tell more", {})
+            return Report(found, "slow", f"will run, slowly: see {', '.join(slow)}; {more}", {})
+        return Report(found, "ready", f"ready, as far as this device goes; {more}", {})
     speedups = expected(pace, network, target)
     low, high = min(speedups.values()), max(speedups.values())
     fit = f"expect {speedups['code']:.1f}x cloud-only on code, {speedups['chat']:.1f}x on chat"

@@ -88,6 +88,7 @@ class Table:
             tokenizer=target.fingerprint, vocabulary=target.vocabulary, drafter="stand-in"
         )
         self._ask(self._edge.hello())
+        self._edge.taken()
 
     def play(
         self,
