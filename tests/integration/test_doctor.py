@@ -261,6 +261,9 @@ def test_a_broken_bundle_is_status_1(tmp_path: Path, acespec: Acespec) -> None:
     config = tmp_path / "c.toml"
     config.write_text(f'[edge]\nbundle = "{tmp_path}"\nhost = "127.0.0.1"\n', encoding="utf-8")
     assert acespec("doctor", "--config", str(config))[0] == 1
+    config.write_text('[edge]\ncloud = "local"\ntarget = "a"\n', encoding="utf-8")
+    status, out, err = acespec("doctor", "--config", str(config))
+    assert (status, err) == (0, "") and "--bundle" in out.splitlines()[-1]
     status, _, err = acespec("doctor", "--threads", "many")
     assert status == 2 and "--threads is 'many'" in err
 

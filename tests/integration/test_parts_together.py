@@ -81,12 +81,14 @@ class World:
     that a link is dead of which it was not told: nobody takes the place of one whose Welcome was lost.
     """
 
-    def __init__(self, service: Service, seed: int) -> None:
+    def __init__(self, service: Service, seed: int, nodes_per_second: int = 120) -> None:
         self.service = service
         self.random = random.Random(seed)
-        self.gone = self.opened = 0
+        self.opened = 0
+        self.lives = [1, 2, 3, 5, 8, 13, 40, 200]
         self.links: list[Mortal] = []
-        self.key = Key("t", digest("t"), {"sessions": 1, "nodes_per_second": 2000})
+        self.heard: set[_core.FaultCode] = set()
+        self.key = Key("t", digest("t"), {"sessions": 1, "nodes_per_second": nodes_per_second})
 
     def __call__(self) -> Mortal:
         self.notice()
@@ -111,7 +113,7 @@ class Mortal:
     def __init__(self, world: World) -> None:
         self._world = world
         # A runtime that cannot connect when it is made says so.
-        self._left = world.random.choice([1, 2, 3, 5, 8, 13, 40, 200]) + (world.opened == 1)
+        self._left = world.random.choice(world.lives) + (world.opened == 1)
         self._is_told = world.random.random() < 0.5
         self._inbox: queue.SimpleQueue[Received | str] = queue.SimpleQueue()
         self._died: float | None = None
@@ -136,7 +138,8 @@ class Mortal:
             raise LinkError(f"the cloud hung up: {item}")
         self._pass()
         message = _core.decode(item.data)
-        self._world.gone += isinstance(message, _core.Fault) and message.code == _core.FaultCode.gone
+        if isinstance(message, _core.Fault):
+            self._world.heard.add(message.code)
         return item
 
     def close(self) -> None:
@@ -177,7 +180,7 @@ def test_w1_a_conversation_through_all_of_it(bundle: Bundle, seed: int) -> None:
     if "sampling" in more and (kind == "lookup" or rules):
         # Lookup has no distribution to draw from, and what is drawn is known at temperature 0 alone.
         more = {}
-    service = make_service(bundle, verify_ms=0.5)
+    service = make_service(bundle, verify_ms=0.5, max_nodes=16, retry_after=0.1)
     service.self_drafting = SelfDrafting(Guesses(), 8.0) if source.random() < 0.7 else None
     world = World(service, seed)
     drafter = drafter_of(kind)
@@ -206,3 +209,18 @@ def test_w1_a_conversation_through_all_of_it(bundle: Bundle, seed: int) -> None:
     finally:
         service.close()
     assert service.kv.reserved == 0
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["greedy", "sampled", "penal"])
+def test_a_token_whose_nodes_are_limited_gets_its_whole_text(bundle: Bundle, rules: dict[str, Any]) -> None:
+    """It waits as long as it is told to, on the connection that it has."""
+    service = make_service(bundle, max_nodes=16)
+    world = World(service, 0, nodes_per_second=40)
+    world.lives = [10**6]
+    try:
+        with EdgeRuntime(bundle, world, drafter=drafter_of("model"), context=CONTEXT, draft_length=4) as edge:
+            result = edge.generate(PROMPT, max_tokens=2 * COUNT, **rules)
+    finally:
+        service.close()
+    assert result.token_ids == plainly(rules, 2 * COUNT)
+    assert _core.FaultCode.busy in world.heard and world.opened == 1
