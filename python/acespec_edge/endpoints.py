@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ class _State:
     failures: int = 0
     until: float = -math.inf
     latency: float | None = None
-    at: float = field(default=0.0)
+    at: float = 0.0
     session: bytes = b""
 
 

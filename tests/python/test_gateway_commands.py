@@ -27,7 +27,7 @@ import pytest
 
 from acespec_edge import _core, cli
 from acespec_edge.edge import EdgeRuntime
-from tests.clock import LIMIT
+from tests.clock import LIMIT, wait_until
 from tests.python.fake_bundle import EOS, make_bundle
 from tests.python.fake_cloud import FakeCloud
 from tests.python.fakes import FakeDrafter, scripted
@@ -295,6 +295,12 @@ class Terminal:
             self.shown += os.read(self._master, 65536).decode(errors="replace")
         self.shown = self.shown.partition(text)[2]
 
+    def until_asleep(self) -> None:
+        """Waits until the command waits for a key: of a signal that comes earlier readline takes no notice
+        until the next key."""
+        state = Path(f"/proc/{self.process.pid}/stat")
+        wait_until(lambda: state.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "S")
+
     def asked(self) -> list[Any]:
         """The texts of every conversation that was put to the model."""
         self._asked.seek(0)
@@ -341,7 +347,10 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: Terminal) -> None
     terminal.type("\x03")
     terminal.expect("(stopped)")
     terminal.expect(PROMPT)
-    terminal.type("unfinished\x03")
+    terminal.type("unfinished")
+    terminal.expect("unfinished")
+    terminal.until_asleep()
+    terminal.type("\x03")
     terminal.expect(PROMPT)
     terminal.type("/reset\n")
     terminal.expect(PROMPT)
