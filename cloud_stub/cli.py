@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from acespec_edge import draft_heads
 from acespec_edge.address import read_token
 from acespec_edge.commands.bar import download_bar
 from acespec_edge.commands.configured import config_commands, config_file
@@ -52,8 +53,8 @@ def serve(
         typer.Option(metavar="BASE,PER_NODE", help="Shortest forward in ms: stands in for a larger model."),
     ] = "0,0",
     dlite: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="A DLite head: what drafts while the cloud goes on by itself."),
+        str | None,
+        typer.Option(metavar="NAME|DIR", help="A DLite head: what drafts while the cloud goes on by itself."),
     ] = None,
     dlite_nodes: Annotated[
         float,
@@ -114,7 +115,7 @@ def serve(
         if dlite is not None:
             from cloud_stub.dlite.head_runtime import HeadRuntime
 
-            drafting = SelfDrafting(HeadRuntime.load(dlite, verifier), dlite_nodes)
+            drafting = SelfDrafting(HeadRuntime.load(draft_heads.resolve(dlite), verifier), dlite_nodes)
         options = ServiceOptions(
             pacing=pacing,
             max_sessions=max_sessions,

@@ -33,15 +33,16 @@ class Backbone(nn.Module):
         anchor: torch.Tensor,
         history: torch.Tensor | None = None,
         known: torch.Tensor | None = None,
+        block: int | None = None,
     ) -> torch.Tensor:
         """Hidden states of the placeholders, [B, K, H].
 
         ``features``: [B, L, H]; ``anchor``: its embedding, [B, H]. ``history``: [B, W, H], the newest last;
-        ``known``: bool [B, W], the entries that exist.
+        ``known``: bool [B, W], the entries that exist. ``block``: placeholders, if not as many as configured.
         """
         batch, depth = features.shape[:2]
-        block = self.placeholder.expand(batch, self._block, -1)
-        queries = torch.cat([anchor[:, None], block], dim=1)
+        count = self._block if block is None else block
+        queries = torch.cat([anchor[:, None], self.placeholder.expand(batch, count, -1)], dim=1)
         places = torch.arange(depth + queries.shape[1], device=features.device)
         if self._injects:
             x, x_places, extra, extra_places = queries, places[depth:], features, places[:depth]
@@ -59,7 +60,7 @@ class Backbone(nn.Module):
         turns = self._turns(torch.cat([extra_places, x_places]))
         for layer in self.layers:
             x = layer(x, extra, turns, seen)
-        return x[:, -self._block :]
+        return x[:, -count:]
 
     def _turns(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosine and sine of the rotary angles, [places, head_dim / 2] each."""

@@ -27,10 +27,12 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Of a block: ``logits`` over the draft vocabulary, [B, K, D]; ``doubt``, [B, K], the logit of being
-    accepted, when the head has an estimate.
+    """Of a block: ``hidden``, [B, K, H], normed, what the target's output matrix is given; ``logits`` over
+    the draft vocabulary, [B, K, D]; ``doubt``, [B, K], the logit of being accepted, when the head has an
+    estimate.
     """
 
+    hidden: torch.Tensor
     logits: torch.Tensor
     doubt: torch.Tensor | None
 
@@ -100,26 +102,34 @@ class DLiteHead(nn.Module):
         history: History | None = None,
     ) -> Guess:
         """What the head says along a text. ``states``: [B, L, H] at t; ``anchors``: int64 [B]; ``following``:
-        int64 [B, K], the tokens at the places (the last one is not looked at).
+        int64 [B, K], the tokens at the places (the last one is not looked at); a K below the block's leaves
+        out its last places.
         """
-        hidden = self.parallel(states, anchors, history)
+        places = following.shape[1]
+        hidden = self.parallel(states, anchors, history, places)
         before = self.embed(torch.cat([anchors[:, None], following[:, :-1]], dim=1))
         if self.rnn is not None:
             state, ordered = self.rnn.start(len(hidden)), []
-            for place in range(self.config.block):
+            for place in range(places):
                 state, out = self.rnn.step(state, before[:, place], hidden[:, place])
                 ordered.append(out)
             hidden = torch.stack(ordered, dim=1)
-        return Guess(self.project(hidden), self.doubt(hidden, before, self.temperature))
+        normed = self.norm(hidden)
+        doubt = self.doubt(hidden, before, self.temperature[:places])
+        return Guess(normed, self._projected(normed), doubt)
 
     def parallel(
-        self, states: torch.Tensor, anchors: torch.Tensor, history: History | None = None
+        self,
+        states: torch.Tensor,
+        anchors: torch.Tensor,
+        history: History | None = None,
+        places: int | None = None,
     ) -> torch.Tensor:
-        """Hidden states of all places, [B, K, H], before the recurrence."""
+        """Hidden states of all places, or of the first ``places``, [B, K, H], before the recurrence."""
         features = self.features(states)
         past = None if history is None else self.features.deepest(history.states)
         known = None if history is None else history.known
-        hidden: torch.Tensor = self.backbone(features, self.embed(anchors), past, known)
+        hidden: torch.Tensor = self.backbone(features, self.embed(anchors), past, known, places)
         return hidden
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -128,7 +138,7 @@ class DLiteHead(nn.Module):
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits over the draft vocabulary, by the target's own matrix."""
-        return nn.functional.linear(self.norm(hidden).to(self.projection.dtype), self.projection)
+        return self._projected(self.norm(hidden))
 
     def doubt(
         self, hidden: torch.Tensor, before: torch.Tensor, temperature: torch.Tensor
@@ -138,6 +148,9 @@ class DLiteHead(nn.Module):
             return None
         logit: torch.Tensor = self.confidence(torch.cat([hidden, before], dim=-1))
         return logit[..., 0] / temperature
+
+    def _projected(self, normed: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(normed.to(self.projection.dtype), self.projection)
 
     def trained(self) -> dict[str, Any]:
         """What is saved: all tensors but the target's."""

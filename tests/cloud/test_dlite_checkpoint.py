@@ -151,6 +151,8 @@ def test_the_command_refuses_what_is_no_head(
     monkeypatch.setattr("cloud_stub.verifiers.loading.load_verifier", lambda *_, **__: TARGET)
     assert run(monkeypatch, "serve", "--model", "x", "--port", "0", "--dlite", str(tmp_path)) == 2
     assert "a folder with a DLite head would be right" in capsys.readouterr().err
+    assert run(monkeypatch, "serve", "--model", "x", "--port", "0", "--dlite", "none") == 2
+    assert "'none' is no folder. Give one with a DLite head, or one of smollm2" in capsys.readouterr().err
 
 
 def test_the_command_serves_a_head_and_says_so(

@@ -14,6 +14,7 @@ import torch
 from acespec_edge import _core
 from acespec_edge.errors import UsageError
 from cloud_stub.verifiers.hidden_states import HiddenStates
+from cloud_stub.verifiers.packed_linear import pack
 from tests.cloud.dlite_kit import make_head, make_target
 from tests.cloud.test_torch_verifier import SIZE
 from tools.bench.data import KINDS
@@ -147,6 +148,10 @@ def test_a_head_begins_as_layers_of_its_target() -> None:
         torch.testing.assert_close(ours, keys.repeat_interleave(shared, dim=-2), rtol=1e-3, atol=1e-4)
     with pytest.raises(UsageError, match=r"2 of the target's layers, 0 to 1"):
         adopt_layers(head, target.model, (0,))
+    with pytest.raises(UsageError, match=r"train.start: .* in another order, for speed"):
+        packed = make_target().model
+        pack(packed)
+        adopt_layers(head, packed, (1, 0))
     with pytest.raises(UsageError, match="gate of the head is"):
         adopt_layers(
             make_head(target, heads=4, head_dim=config.head_dim, intermediate=40),

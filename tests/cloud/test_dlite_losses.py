@@ -75,7 +75,7 @@ def test_cold_the_variation_has_hardly_a_gradient_and_the_likelihood_has() -> No
 
 
 def test_places_weigh_less_the_further_on_and_means_are_weighted() -> None:
-    weights = losses.place_weights(3)
+    weights = losses.place_weights(3, 4.0)
     torch.testing.assert_close(weights, torch.tensor([1.0, math.exp(-0.25), math.exp(-0.5)]))
     values = torch.tensor([[1.0, 2.0, 3.0], [4.0, 99.0, 99.0]])
     known = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
@@ -83,6 +83,13 @@ def test_places_weigh_less_the_further_on_and_means_are_weighted() -> None:
     expected = (5 + 2 * w[1] + 3 * w[2]) / (2 + w[1] + w[2])
     assert float(losses.weighted_mean(values, weights, known)) == pytest.approx(expected)
     assert float(losses.weighted_mean(values, weights, 0 * known)) == 0.0
+
+
+def test_the_distance_of_features_is_square_near_by_and_straight_far_off() -> None:
+    aim = torch.zeros(1, 2, 4)
+    hidden = torch.tensor([[[0.5, -0.5, 0.5, -0.5], [3.0, -3.0, 0.0, 0.0]]])
+    found = losses.feature_distance(aim, hidden)
+    torch.testing.assert_close(found, torch.tensor([[0.125, (2.5 + 2.5) / 4]]))
 
 
 def test_labels_outside_the_draft_vocabulary_do_not_count() -> None:
@@ -106,5 +113,5 @@ def test_calibration_finds_the_temperature_of_each_place() -> None:
     known[2000:, 3] = 0
     accepted[2000:, 3] = 1 - accepted[2000:, 3]
     empty = torch.empty(0)
-    calibrate(head, [(Guess(empty, doubts[at::2]), accepted[at::2], known[at::2]) for at in (0, 1)])
+    calibrate(head, [(Guess(empty, empty, doubts[at::2]), accepted[at::2], known[at::2]) for at in (0, 1)])
     torch.testing.assert_close(head.temperature, right)

@@ -63,6 +63,21 @@ def test_an_untrained_head_is_its_parts(target: TorchVerifier, backbone: str) ->
 
 
 @pytest.mark.parametrize("backbone", ["full", "injected"])
+def test_the_first_places_alone_are_those_of_a_head_with_a_shorter_block(
+    target: TorchVerifier, backbone: str
+) -> None:
+    head = make_head(target, backbone=backbone, confidence=True)
+    short = make_head(target, backbone=backbone, confidence=True, block=2)
+    short.load_state_dict({**head.state_dict(), "temperature": head.temperature[:2]})
+    states, anchors, following = inputs()
+    found, expected = head(states, anchors, following[:, :2]), short(states, anchors, following[:, :2])
+    assert found.logits.shape[1] == 2
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.doubt, expected.doubt)
+    torch.testing.assert_close(found.hidden @ target.model.get_output_embeddings().weight.T, found.logits)
+
+
+@pytest.mark.parametrize("backbone", ["full", "injected"])
 def test_the_backbone_is_attention_over_what_it_should_see(backbone: str) -> None:
     """Against attention written out, one query at a time."""
     torch.manual_seed(1)

@@ -111,6 +111,7 @@ def test_an_interrupted_training_ends_like_an_unbroken_one(tmp_path: Path) -> No
     "changes",
     [
         ["train.epochs=[0,0,2]", "train.loss=likelihood"],
+        ["train.epochs=[0,0,3]", "train.loss=divergence", "train.feature=2.0", "train.places=1"],
         ["train.epochs=[2,0,0]", "model.backbone=full", "train.history=0"],
         ["train.epochs=[1,0,1]", "model.rnn=false", "model.depth=false", "model.draft_vocabulary=8"],
     ],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from acespec_edge import draft_heads
 from acespec_edge.errors import UsageError
 from cloud_stub.dlite.checkpoint import load_head
 from cloud_stub.dlite.identity import Identity
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     training.add_argument("--cache", type=Path, required=True, metavar="DIR", help="as `cache` writes it")
     training.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the head goes")
     evaluating = _subcommand(commands, "eval", "How much of a head's proposals the target accepts.")
-    evaluating.add_argument("--head", type=Path, required=True, metavar="DIR", help="as `train` writes it")
+    evaluating.add_argument(
+        "--head", required=True, metavar="NAME|DIR", help="one that comes with the package, or of `train`"
+    )
     evaluating.add_argument(
         "--prompts", type=Path, required=True, metavar="FILE", help="lines: id, kind, prompt"
     )
@@ -91,14 +94,12 @@ def _settings(options: argparse.Namespace) -> Settings:
     return read_settings(options.config, options.set)
 
 
-def _load(options: argparse.Namespace, settings: Settings) -> TorchVerifier:
-    return load_verifier(settings.target, device=options.device, threads=options.threads)
+def _load(options: argparse.Namespace, settings: Settings, dtype: str | None = None) -> TorchVerifier:
+    return load_verifier(settings.target, device=options.device, threads=options.threads, dtype=dtype)
 
 
 def _recipe(options: argparse.Namespace, settings: Settings) -> int:
-    verifier = load_verifier(
-        settings.target, device=options.device, threads=options.threads, dtype=settings.collect.dtype
-    )
+    verifier = _load(options, settings, settings.collect.dtype)
     settings.model.check_target(
         verifier.model.config.get_text_config().num_hidden_layers, verifier.logits_width
     )
@@ -144,7 +145,9 @@ def _cache(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _train(options: argparse.Namespace, settings: Settings) -> int:
-    return _trained(settings, _load(options, settings), options.cache, options.out)
+    # In single precision a CPU has no plain matrices for ``train.start``.
+    verifier = _load(options, settings, settings.collect.dtype)
+    return _trained(settings, verifier, options.cache, options.out)
 
 
 def _trained(settings: Settings, verifier: TorchVerifier, cache: Path, out: Path) -> int:
@@ -167,7 +170,7 @@ def _evaluate(options: argparse.Namespace, settings: Settings) -> int:
             raise UsageError(f"{name} is {getattr(options, name)}: give {least} or more")
     speaker = Speaker.open(settings.target)
     verifier = _load(options, settings)
-    head = load_head(options.head, verifier)
+    head = load_head(draft_heads.resolve(options.head), verifier)
     leave_out(head, options.without)
     seen: dict[str, int] = {}
     prompts = []
@@ -188,7 +191,7 @@ def _evaluate(options: argparse.Namespace, settings: Settings) -> int:
             advance=advance,
         )
     settled = {
-        "head": str(options.head),
+        "head": options.head,
         "target": verifier.name,
         "block": head.config.block,
         "temperature": options.temperature,

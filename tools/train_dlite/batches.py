@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,10 @@ class Batch:
     labels: torch.Tensor
     last: torch.Tensor
     history: History | None
+
+    def first(self, places: int) -> Batch:
+        """Of the first ``places`` alone."""
+        return replace(self, labels=self.labels[:, :places], last=self.last[:, :places])
 
     @property
     def following(self) -> torch.Tensor:

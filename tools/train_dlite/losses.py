@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-_DECAY = 4.0
 
-
-def place_weights(block: int, device: torch.device | None = None) -> torch.Tensor:
-    """``exp(-(i - 1) / 4)`` for the places i = 1..K: a place counts only when those before it were right
-    (DLite, arXiv:2610.23787).
+def place_weights(block: int, decay: float, device: torch.device | None = None) -> torch.Tensor:
+    """``exp(-(i - 1) / decay)`` for the places i = 1..K: a place counts only when those before it were right
+    (DLite, arXiv:2610.23787, with a decay of 4).
     """
-    return torch.exp(-torch.arange(block, dtype=torch.float32, device=device) / _DECAY)
+    return torch.exp(-torch.arange(block, dtype=torch.float32, device=device) / decay)
 
 
 def weighted_mean(values: torch.Tensor, weights: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
@@ -72,6 +70,13 @@ def likelihood(aim: Aim, logits: torch.Tensor) -> torch.Tensor:
     variation = l1(aim, logits) / 2
     share = torch.exp(-3.0 * (1.0 - variation.detach()))
     return share * forward_kl(aim.p, logits) + (1.0 - share) * variation
+
+
+def feature_distance(aim: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """Smooth L1 (Huber's, from 1 on linear), the mean over the last axis, [B, K] of [B, K, H]: how far what
+    the output matrix is given is from what the target gives it (EAGLE, arXiv:2401.15077).
+    """
+    return functional.smooth_l1_loss(hidden.float(), aim.float(), reduction="none").mean(-1)
 
 
 def in_draft(labels: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:

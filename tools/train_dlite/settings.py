@@ -76,6 +76,9 @@ class TrainSettings:
     ``loss``: of the last stage, "l1" (||p - q||_1, twice the total variation, and ``cross_entropy`` times the
     cross-entropy), "likelihood" (KL at first, the total variation as acceptance grows) or "divergence" (KL,
     with p normalised within the draft vocabulary, so that only its rows of the output matrix are needed).
+    ``feature``: times ``losses.feature_distance``, added to it. ``decay``: of the places' weights.
+    ``places``: the first places of a block, which alone are trained until the last fifth of that stage, and
+    cost less; 0 for all.
     ``start``: the target's layers that the head's begin as; random weights when empty. ``autocast``: products
     of matrices in bfloat16, weights in single precision. ``held_out``: share of the texts for validation.
     Steps are counted within a stage.
@@ -91,6 +94,9 @@ class TrainSettings:
     history: int = 512
     loss: str = "l1"
     cross_entropy: float = 0.1
+    feature: float = 0.0
+    decay: float = 4.0
+    places: int = 0
     start: tuple[int, ...] = ()
     autocast: bool = False
     held_out: float = 0.05
@@ -102,6 +108,7 @@ class TrainSettings:
             "train", self, batch=(1, 65_536), anchors=(1, 4096), warmup_steps=(0, 1 << 20), clip=(1e-6, 1e6)
         )
         _within("train", self, learning_rate=(1e-9, 1.0), weight_decay=(0.0, 1.0), cross_entropy=(0.0, 100.0))
+        _within("train", self, feature=(0.0, 1000.0), decay=(0.01, 1000.0), places=(0, 64))
         _within(
             "train",
             self,

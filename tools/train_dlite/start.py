@@ -25,6 +25,11 @@ def adopt_layers(head: DLiteHead, model: Any, numbers: Sequence[int]) -> None:
             f"train.start is {list(numbers)}: {wanted} of the target's layers, 0 to {len(stack) - 1}, "
             "would be right"
         )
+    if getattr(stack[0].self_attn.q_proj, "weight", None) is None:
+        raise UsageError(
+            "train.start: the target's matrices have been put in another order, for speed; "
+            'collect.dtype "bfloat16" leaves them as they are'
+        )
     for number, ours in zip(numbers, head.backbone.layers, strict=True):
         layer: Any = ours
         theirs = stack[number]

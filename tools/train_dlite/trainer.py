@@ -28,6 +28,8 @@ from tools.train_dlite.start import adopt_layers
 TEACHER, WARM_UP, STABLE, END = range(4)
 TEACHER_FOLDER: Final = "teacher"
 _HELD_OUT_BATCHES: Final = 8
+_FEW_PLACES: Final = 0.8
+"""Share of the last stage in which ``train.places`` are trained alone."""
 
 
 class Trainer:
@@ -48,7 +50,7 @@ class Trainer:
         self._train, self._held = texts.split(settings.train.held_out)
         entries = [asdict(entry) for entry in texts.entries]
         self._run = digest({**settings.training(), "target": self._target.written(), "texts": entries})
-        self._weights = losses.place_weights(settings.model.block, self._device)
+        self._weights = losses.place_weights(settings.model.block, settings.train.decay, self._device)
         out.mkdir(parents=True, exist_ok=True)
 
     def steps(self) -> int:
@@ -117,7 +119,7 @@ class Trainer:
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _schedule(step, steps, settings.warmup_steps)
         head.train()
-        loss = self._loss(stage, anchors, head, teacher)
+        loss = self._loss(stage, anchors, head, teacher, self._places(stage, step, steps))
         if not torch.isfinite(loss):
             raise EngineError(
                 f"the loss of stage {stage}, step {step} is {float(loss)}: a lower train.learning_rate helps"
@@ -132,11 +134,17 @@ class Trainer:
         return values
 
     def _loss(
-        self, stage: int, anchors: Sequence[Anchor], head: DLiteHead, teacher: DLiteHead | None
+        self,
+        stage: int,
+        anchors: Sequence[Anchor],
+        head: DLiteHead,
+        teacher: DLiteHead | None,
+        places: int,
     ) -> torch.Tensor:
         settings = self._settings.train
         window = settings.history if stage != STABLE else 0
-        batch = self._texts.batch(anchors, window, self._device)
+        batch = self._texts.batch(anchors, window, self._device).first(places)
+        weights = self._weights[:places]
         past = batch.history if stage == TEACHER else None
         with torch.autocast(self._device.type, torch.bfloat16, enabled=settings.autocast):
             guess = head(batch.features, batch.anchors, batch.following, past)
@@ -144,20 +152,36 @@ class Trainer:
         entropy = losses.cross_entropy(guess.logits, labels)
         in_reach = (labels >= 0).float()
         if stage == TEACHER:
-            return losses.weighted_mean(entropy, torch.ones_like(self._weights), in_reach)
+            return losses.weighted_mean(entropy, torch.ones_like(weights), in_reach)
         if teacher is not None:
             with torch.no_grad():
                 told = teacher(batch.features, batch.anchors, batch.following, batch.history).logits
             divergence = losses.forward_kl(torch.softmax(told.float(), dim=-1), guess.logits)
-            return losses.weighted_mean(divergence, self._weights, batch.known)
+            return losses.weighted_mean(divergence, weights, batch.known)
+        loss = self._stable_loss(batch, weights, head, guess, entropy, in_reach)
+        if settings.feature:
+            distance = losses.feature_distance(batch.last, guess.hidden)
+            loss = loss + settings.feature * losses.weighted_mean(distance, weights, batch.known)
+        return loss
+
+    def _stable_loss(
+        self,
+        batch: Batch,
+        weights: torch.Tensor,
+        head: DLiteHead,
+        guess: Guess,
+        entropy: torch.Tensor,
+        in_reach: torch.Tensor,
+    ) -> torch.Tensor:
+        settings = self._settings.train
         if settings.loss == "divergence":
             told = torch.softmax(self._said(batch, head.projection).float(), dim=-1)
-            return losses.weighted_mean(losses.forward_kl(told, guess.logits), self._weights, batch.known)
+            return losses.weighted_mean(losses.forward_kl(told, guess.logits), weights, batch.known)
         aim = self._aim(batch, head)
         distance = losses.l1 if settings.loss == "l1" else losses.likelihood
-        loss = losses.weighted_mean(distance(aim, guess.logits), self._weights, batch.known)
+        loss = losses.weighted_mean(distance(aim, guess.logits), weights, batch.known)
         if settings.loss == "l1":
-            certain = losses.weighted_mean(entropy, self._weights, in_reach)
+            certain = losses.weighted_mean(entropy, weights, in_reach)
             loss = loss + settings.cross_entropy * certain
         return loss if guess.doubt is None else loss + self._doubt_loss(batch, aim, guess)
 
@@ -168,7 +192,12 @@ class Trainer:
         values = torch.nn.functional.binary_cross_entropy_with_logits(
             guess.doubt.float(), accepted, reduction="none"
         )
-        return losses.weighted_mean(values, self._weights, batch.known)
+        return losses.weighted_mean(values, self._weights[: values.shape[1]], batch.known)
+
+    def _places(self, stage: int, step: int, steps: int) -> int:
+        """Places of a block that a step is about."""
+        few, block = self._settings.train.places, self._settings.model.block
+        return min(few, block) if few and stage == STABLE and step < _FEW_PLACES * steps else block
 
     @torch.no_grad()
     def _validate(self, stage: int, head: DLiteHead, teacher: DLiteHead | None) -> dict[str, float]:
@@ -179,7 +208,10 @@ class Trainer:
         settings = self._settings.train
         rng = np.random.default_rng(settings.seed)
         pieces = list(cut(self._texts.anchors(self._held, settings.anchors, rng), settings.batch))
-        found = [float(self._loss(stage, piece, head, teacher)) for piece in pieces[:_HELD_OUT_BATCHES]]
+        block = self._settings.model.block
+        found = [
+            float(self._loss(stage, piece, head, teacher, block)) for piece in pieces[:_HELD_OUT_BATCHES]
+        ]
         return {"held_out": sum(found) / len(found)}
 
     @torch.no_grad()

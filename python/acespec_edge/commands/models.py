@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from acespec_edge import draft_heads
 from acespec_edge.commands.bar import download_bar
 from acespec_edge.model_registry import MODELS
 from acespec_edge.models import cached_file, pull
@@ -19,7 +20,7 @@ _JSON = typer.Option("--json", help="One JSON object on stdout, no progress bar.
 @app.command("list")
 def list_models(as_json: Annotated[bool, _JSON] = False) -> None:
     """List the models that can be pulled by name."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "name": model.name,
             "title": model.title,
@@ -30,12 +31,16 @@ def list_models(as_json: Annotated[bool, _JSON] = False) -> None:
         }
         for model in MODELS.values()
     ]
+    rows += [_head_row(head) for head in draft_heads.HEADS.values()]
     if as_json:
         print(json.dumps({"models": rows}, indent=2))
         return
     for model in MODELS.values():
         state = cached_file(model) or "not fetched"
         print(f"{model.name:<20} {model.title:<28} {model.bytes / 1e6:>6.0f} MB  {model.licence:<11} {state}")
+    for head in draft_heads.HEADS.values():
+        size = f"{head.bytes / 1e6:>6.0f} MB"
+        print(f"{head.name:<20} {head.title:<28} {size}  {head.licence:<11} {head.folder}")
 
 
 @app.command("pull")
@@ -44,7 +49,12 @@ def pull_model(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Fetch a model into the cache, check it, and print where it is. Can be interrupted, and goes on the next
-    time."""
+    time. Draft heads come with the package: they are checked only."""
+    if name in draft_heads.HEADS:
+        head = draft_heads.HEADS[name]
+        folder = draft_heads.checked(head)
+        print(json.dumps(_head_row(head)) if as_json else folder)
+        return
     with download_bar(name, shown=not as_json) as progress:
         path = pull(name, progress=progress)
     model = MODELS[name]
@@ -52,3 +62,14 @@ def pull_model(
         print(json.dumps({"name": name, "path": str(path), "bytes": model.bytes, "sha256": model.sha256}))
     else:
         print(path)
+
+
+def _head_row(head: draft_heads.DraftHead) -> dict[str, object]:
+    return {
+        "name": head.name,
+        "title": head.title,
+        "bytes": head.bytes,
+        "licence": head.licence,
+        "sha256": head.sha256,
+        "path": str(head.folder),
+    }
