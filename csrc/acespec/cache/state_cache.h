@@ -1,5 +1,5 @@
-// The probabilistic state cache: KV slots and path links of every expanded branch, in fixed memory (METHOD:
-// AceSpec 2).
+// The probabilistic state cache: KV slots and path links of every expanded branch, in fixed memory (AceSpec,
+// arXiv:2609.02514).
 #pragma once
 
 #include <cstddef>
