@@ -24,9 +24,9 @@ from acespec_edge.transport import Received
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.service import Service
 from cloud_stub.verifiers.scripted import ScriptedHandle
-from tests.integration.test_edge_cloud import CONTEXT, PROMPT, SEED, TARGET, make_service
-from tests.integration.test_semantics import plainly
-from tests.python.fakes import make_bundle, no_thread_left
+from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, SEED, TARGET, make_service, plainly_by
+from tests.python.fake_bundle import make_bundle
+from tests.python.fakes import no_thread_left
 
 TURNS, COUNT = 3, 24
 _UNNOTICED = 0.2
@@ -197,7 +197,7 @@ def test_w1_a_conversation_through_all_of_it(bundle: Bundle, seed: int) -> None:
         ) as edge:
             prompt = PROMPT * 4
             for _ in range(TURNS):
-                expected = plainly(rules, COUNT, prompt=prompt)
+                expected = plainly_by(rules, COUNT, prompt=prompt)
                 result = edge.generate(prompt, max_tokens=COUNT, **rules, **more)
                 assert result.token_ids == expected
                 assert kind == "twin" or result.origins == [("target", COUNT)]
@@ -222,5 +222,5 @@ def test_a_token_whose_nodes_are_limited_gets_its_whole_text(bundle: Bundle, rul
             result = edge.generate(PROMPT, max_tokens=2 * COUNT, **rules)
     finally:
         service.close()
-    assert result.token_ids == plainly(rules, 2 * COUNT)
+    assert result.token_ids == plainly_by(rules, 2 * COUNT)
     assert _core.FaultCode.busy in world.heard and world.opened == 1
