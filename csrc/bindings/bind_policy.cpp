@@ -35,9 +35,11 @@ void bind_costs(py::module_& m) {
       .def_property_readonly("samples", &AffineCost::samples);
 
   py::class_<WidthCurve>(m, "WidthCurve")
-      .def(py::init<std::size_t, double>(), py::arg("max_width"), py::arg("first_guess_seconds"))
+      .def(py::init<std::size_t, double, double>(), py::arg("max_width"), py::arg("first_guess_seconds"),
+           py::arg("node_share"))
       .def("observe", &WidthCurve::observe, py::arg("width"), py::arg("seconds"))
       .def("seconds", &WidthCurve::seconds, py::arg("width"))
+      .def("table", &WidthCurve::table)
       .def("nodes_within", &WidthCurve::nodes_within, py::arg("seconds"), py::arg("width"));
 }
 
@@ -79,22 +81,16 @@ void bind_allocation(py::module_& m) {
 void bind_selection(py::module_& m) {
   m.def(
       "best_length",
-      [](const Reals& prefix, double round, double per_token, std::size_t most) {
-        return best_length(prefix, round, per_token, most);
+      [](const Reals& prefix, const Reals& seconds, std::size_t most) {
+        return best_length(prefix, seconds, most);
       },
-      py::arg("prefix"), py::arg("round"), py::arg("per_token"), py::arg("most"));
-
-  py::class_<Prices>(m, "Prices")
-      .def(py::init([](double round, double node) { return Prices{round, node}; }), py::kw_only(),
-           py::arg("round"), py::arg("node"))
-      .def_readonly("round", &Prices::round)
-      .def_readonly("node", &Prices::node);
+      py::arg("prefix"), py::arg("seconds"), py::arg("most"));
   m.def(
       "best_count",
-      [](const Weights& weights, const Prices& prices, double rate) {
-        return best_count(weights, prices, rate);
+      [](const Weights& weights, const Reals& seconds, double rate) {
+        return best_count(weights, seconds, rate);
       },
-      py::arg("weights"), py::arg("prices"), py::arg("rate"));
+      py::arg("weights"), py::arg("seconds"), py::arg("rate"));
 }
 
 }  // namespace

@@ -560,16 +560,18 @@ class AffineCost:
     def samples(self) -> int: ...
 
 class WidthCurve:
-    """Seconds of the drafter's forward by its width, 1 to ``max_width``: never falls, linear between measured
-    widths and beyond; until the second is measured, a node costs an eighth of a forward of width 1.
+    """Seconds of a forward by its width in nodes, 1 to ``max_width``: never falls, linear between measured
+    widths and beyond; until the second is measured, a node costs ``node_share`` of a forward of width 1.
 
     An outlier is clamped; a change of pace at whatever widths moves all after four samples. Raises UsageError
     for a width out of range, seconds that are not positive, or ``max_width`` above 4,096.
     """
 
-    def __init__(self, max_width: int, first_guess_seconds: float) -> None: ...
+    def __init__(self, max_width: int, first_guess_seconds: float, node_share: float) -> None: ...
     def observe(self, width: int, seconds: float) -> None: ...
     def seconds(self, width: int) -> float: ...
+    def table(self) -> list[float]:
+        """Seconds of all widths from 1 on."""
     def nodes_within(self, seconds: float, width: int) -> int:
         """Nodes that forwards of ``width``, and a narrower one at the end, expand in that time; 2**20 at
         most."""
@@ -641,28 +643,20 @@ def allocate_nonuniform(
     65,536 alternatives at one depth.
     """
 
-def best_length(prefix: Sequence[float], round: float, per_token: float, most: int) -> int:
-    """The K from 1 to ``most`` with the largest ``(1 + sum(prefix[:K])) / (round + per_token * K)``.
+def best_length(prefix: Sequence[float], seconds: Sequence[float], most: int) -> int:
+    """The K from 1 to ``most`` with the largest ``(1 + sum(prefix[:K])) / seconds[K]``.
 
     ``prefix[i - 1]``: probability that the first i drafted tokens are all accepted, continued geometrically.
-    ``round``, above 0, and ``per_token``: seconds. Raises UsageError for numbers out of range or a prefix
-    that rises or is empty.
+    ``seconds[K]``: what a round with K drafted tokens takes. Raises UsageError for a prefix that rises or is
+    empty, seconds that fall, are not positive or fewer than ``most`` + 1.
     """
 
-class Prices:
-    """Seconds of a verification: ``round`` without nodes, ``node`` for each one sent and verified."""
+def best_count(weights: Sequence[float], seconds: Sequence[float], rate: float) -> int:
+    """The n with the largest ``sum(weights[:n]) / rate - seconds[n]``; ``rate`` > 0: tokens a second.
 
-    def __init__(self, *, round: float, node: float) -> None: ...
-    @property
-    def round(self) -> float: ...
-    @property
-    def node(self) -> float: ...
-
-def best_count(weights: Sequence[float], prices: Prices, rate: float) -> int:
-    """How many leading weights satisfy ``w >= rate * prices.node``; ``rate`` > 0: tokens a second.
-
-    ``weights``: probabilities that the target's text runs through a node, best first. Raises UsageError when
-    one is not from 0 to 1 or rises, the price is negative, or ``rate`` not positive.
+    ``weights``: probabilities that the target's text runs through a node, best first. ``seconds[n]``: what
+    sending and verifying n nodes takes. Raises UsageError for a weight not from 0 to 1 or rising, seconds
+    that fall or are fewer than the weights and one, or a ``rate`` that is not positive.
     """
 
 class NgramIndex:

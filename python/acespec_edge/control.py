@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,10 +22,19 @@ _DRAFT_BYTES: Final = 40
 
 _VERDICT_BYTES: Final = 60
 
-_FIRST_VERIFY: Final = (0.05, 0.001)
-"""Base and per node, seconds: of a target nothing is known of."""
+_FIRST_VERIFY: Final = (0.05, 0.02)
+"""Seconds of a verification of one node, and the share of it that a further one adds: of a target nothing is
+known of."""
 
-_FIRST_FORWARD: Final = 0.03
+_FIRST_FORWARD: Final = (0.03, 1 / 8)
+"""The same of a drafter."""
+
+_MOST_VERIFIED: Final = 256
+"""Nodes up to which verifications are told apart."""
+
+_USUAL: Final = 16
+"""Nodes by whose verification is said what a node takes."""
+
 _KEPT: Final = 0.93
 """What a round leaves of the weight of those before: the last fourteen decide."""
 
@@ -58,8 +68,8 @@ class Controller:
         """``width``: most nodes in one forward."""
         self.policy = policy
         self.link = _core.LinkEstimate()
-        self.verify = _core.AffineCost(*_FIRST_VERIFY, 1.0, 16.0)
-        self.forward = _core.WidthCurve(width, _FIRST_FORWARD)
+        self.verify = _core.WidthCurve(_MOST_VERIFIED, *_FIRST_VERIFY)
+        self.forward = _core.WidthCurve(width, *_FIRST_FORWARD)
         self._width = width
         self._queue = 0.0
         self._sent_idle = False
@@ -68,6 +78,9 @@ class Controller:
         self._prompt = 1
         self._residual = False
         self._step: float | None = None
+        self._verified = 0
+        self._smallest = _MOST_VERIFIED
+        self._verifications = self._by_nodes()
         self._per_step = 1.0
         """Tokens of a plain step: more than one where the cloud drafts for itself."""
         self._read: float | None = None
@@ -128,14 +141,17 @@ class Controller:
             if verdict.tokens:
                 self._per_step += (len(verdict.tokens) - self._per_step) / 8
         else:
-            self.verify.observe(verdict.nodes, verdict.verify)
+            self.verify.observe(min(verdict.nodes, _MOST_VERIFIED), max(_INSTANT, verdict.verify))
+            self._verified += 1
+            self._smallest = min(self._smallest, verdict.nodes)
             self._largest = max(self._largest, verdict.nodes)
+        self._verifications = self._by_nodes()
         if self._sent_idle and not verdict.rough:
             self._queue += (verdict.queue - self._queue) / 8
         # In place of the token that it rejects, this side draws another.
         tokens = len(verdict.tokens) + (verdict.sparse is not None)
         last, self._last = self._last, verdict.at
-        self._contest.saw(tokens)
+        self._contest.saw(tokens, verdict.accepted if verdict.nodes else 0)
         if last is None:
             return
         seconds = max(0.0, verdict.at - last)
@@ -143,7 +159,7 @@ class Controller:
         self._seconds = _KEPT * self._seconds + seconds
         if self._residual:
             return
-        counts = (verdict.answered or self._contest.joins) and self.verify.samples > _KNOWN
+        counts = (verdict.answered or self._contest.joins) and self._verified > _KNOWN
         forecast = self._forecast()
         rate = forecast.joining() if self._contest.joins else forecast.waited_for()
         self._contest.observe(tokens, seconds * rate, counts=counts)
@@ -200,18 +216,16 @@ class Controller:
     @property
     def step(self) -> float:
         """Seconds of a plain step of the target."""
-        return self.verify(0) if self._step is None else self._step
+        return self.verifying(0) if self._step is None else self._step
 
     def verifying(self, nodes: int) -> float:
-        """Seconds of a verification; until there has been one, what a plain step took may tell."""
-        if self.verify.samples == 0 and self._step is not None:
-            return self._step + self.verify.per_unit * nodes
-        return self.verify(nodes)
+        """Seconds of a verification."""
+        return self._verifications[min(nodes, _MOST_VERIFIED)]
 
     @property
-    def node_price(self) -> float:
-        """Seconds that one more node of a draft takes."""
-        return self.verify.per_unit + _NODE_BYTES * self.link.seconds_per_byte_up
+    def per_node(self) -> float:
+        """Seconds that verifying a node more takes, on the average over a draft of the usual size."""
+        return (self.verifying(_USUAL) - self.verifying(1)) / (_USUAL - 1)
 
     def drafting_pays(self) -> bool:
         """Whether to draft rather than leave the target alone, which goes on by itself meanwhile."""
@@ -236,19 +250,23 @@ class Controller:
         ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.step
         return self._read is not None and self._read * tokens > ahead
 
-    def width(self, frontier: Sequence[float], now: float, *, waited_for: bool) -> int:
+    def width(self, frontier: Sequence[float], now: float, *, drafted: int | None) -> int:
         """How many of the ``frontier``'s nodes (their weights, greatest first) the next forward should hold;
         0: none, nothing is worth the time.
 
         A forward gains the likeliest child of each node. Up to the verdict its time costs no more than its
-        energy (``Policy.work_price``), beyond that it costs; when the cloud waits for a draft
-        (``waited_for``) all of it does, and so does the child, which is to be sent. Of the widths that pay,
-        the one that gains most a second.
+        energy (``Policy.work_price``), beyond that it costs; when the cloud waits for a draft, of which
+        ``drafted`` nodes are there, all of it does, and so does the child, which is to be sent. Of the widths
+        that pay, the one that gains most a second.
         """
-        free = 0.0 if waited_for else self._free(now)
-        token, price = 1.0 / self.rate, self.node_price if waited_for else 0.0
+        token = 1.0 / self.rate
+        if drafted is None:
+            free, prices = self._free(now), [0.0] * self._width
+        else:
+            free, sent = 0.0, self._sending(drafted + self._width)
+            prices = [more - less for less, more in itertools.pairwise(sent[drafted:])]
         best, density, gain = 0, 0.0, 0.0
-        for width, weight in enumerate(frontier[: self._width], 1):
+        for width, (weight, price) in enumerate(zip(frontier, prices, strict=False), 1):
             gain += max(0.0, weight * self._accepted * token - price)
             seconds = self.forward.seconds(width)
             cost = max(0.0, seconds - free) + self.policy.work_price * min(seconds, free)
@@ -263,23 +281,24 @@ class Controller:
 
     def count(self, weights: Sequence[float]) -> int:
         """How many nodes, of ``weights`` greatest first, are worth sending."""
-        return _core.best_count(weights, self._prices(), self.rate)
+        return _core.best_count(weights, self._sending(len(weights)), self.rate)
 
     def chain_length(self, most: int) -> int:
         """K*, from what is known of the drafter in general: the tokens of the chain play no part in it."""
         prefix = self._chains.prefixes(self._accepted)
-        per_token = self.node_price + self.forward.seconds(1)
-        return _core.best_length(prefix, self._prices().round, per_token, most)
+        forward, away = self.forward.seconds(1), self._away
+        rounds = [away + forward * length + sent for length, sent in enumerate(self._sending(most))]
+        return _core.best_length(prefix, rounds, most)
 
     def hint_length(self, most: int) -> int:
         """How many tokens of a hint to send, with no draft ready; 0 where drafting the chain first is
         expected to yield more."""
-        prices, forecast = self._prices(), self._forecast()
+        sending, forecast = self._sending(most), self._forecast()
         weights = self._hints.weights(most)
-        count = _core.best_count(weights, prices, self.rate)
+        count = _core.best_count(weights, sending, self.rate)
         if self.policy.hint or not count:
             return count
-        hinted = (1 + sum(weights[:count])) / (prices.round + prices.node * count)
+        hinted = (1 + sum(weights[:count])) / (self._away + sending[count])
         return count if hinted > forecast.chain(lambda length: forecast.forward * length) else 0
 
     def wants_hint(self) -> bool:
@@ -293,7 +312,8 @@ class Controller:
         """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""
         if self.policy.budget is not None:
             return self.policy.budget
-        return min(_MOST_GROWN, max(1, self.forward.nodes_within(self._prices().round, self._width)))
+        until = self._away + self.verifying(0)
+        return min(_MOST_GROWN, max(1, self.forward.nodes_within(until, self._width)))
 
     def delta_is_due(self, now: float) -> bool:
         """Whether more of the tree should leave now, to be there when the cloud is done with what it has."""
@@ -322,8 +342,8 @@ class Controller:
     def why(self) -> str:
         """The estimates behind the choices, in one sentence."""
         return (
-            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(0):.0f} ms "
-            f"and {1e3 * self.verify.per_unit:.1f} ms a node, "
+            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(1):.0f} ms "
+            f"for 1 node and {1e3 * self.verifying(_USUAL):.0f} ms for {_USUAL}, "
             f"a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
@@ -335,10 +355,30 @@ class Controller:
             return min(until) - now
         return float("inf") if self._due is None else self.link.deviation
 
-    def _prices(self) -> _core.Prices:
-        there_and_back = self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES)
-        seconds = there_and_back + self._queue + self.verifying(0)
-        return _core.Prices(round=max(_INSTANT, seconds), node=self.node_price)
+    def _by_nodes(self) -> list[float]:
+        """Seconds of verifications of 0 to ``_MOST_VERIFIED`` nodes: of none as much as a plain step, and of
+        fewer than have been tried no less. Until there has been a verification, a plain step tells what one
+        takes."""
+        curve = self.verify.table()
+        if self._step is None:
+            return [curve[0], *curve]
+        step = max(_INSTANT, self._step)
+        if not self._verified:
+            return [step, *(seconds * step / curve[0] for seconds in curve)]
+        # A cloud that drafts for itself takes longer for a step, and commits more.
+        tried = self._smallest - 1
+        step = min(step, curve[tried])
+        return [step, *(max(step, seconds) for seconds in curve[:tried]), *curve[tried:]]
+
+    def _sending(self, most: int) -> list[float]:
+        """Seconds of sending and verifying 0 to ``most`` nodes."""
+        byte = _NODE_BYTES * self.link.seconds_per_byte_up
+        return [self.verifying(nodes) + byte * nodes for nodes in range(most + 1)]
+
+    @property
+    def _away(self) -> float:
+        """Seconds from a draft to its verdict, but for the nodes and their verification."""
+        return self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES) + self._queue
 
     def _forecast(self) -> Forecast:
         return Forecast(
@@ -348,6 +388,5 @@ class Controller:
             away=self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES),
             step=max(_INSTANT, self.step + self._queue),
             per_step=self._per_step,
-            verify=max(_INSTANT, self._queue + self.verifying(0)),
-            node=self.node_price,
+            verify=[self._queue + sent for sent in self._sending(LONGEST)],
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from acespec_edge.track_record import LONGEST
@@ -14,8 +14,8 @@ class Forecast:
     """``acceptance``: the share of drafted tokens that the target takes, of those whose predecessors it took;
     ``hit``: how often a verdict leads to a node that is drafted already. Seconds: ``forward``, of the
     drafter; ``away``, from a verdict to the draft that answers it, on the network; ``step``, above 0, of the
-    target alone, which yields ``per_step`` tokens; ``verify``, above 0, of a verification, and ``node``, of
-    each of its nodes, its bytes included.
+    target alone, which yields ``per_step`` tokens; ``verify``, above 0, of verifications of 0 to ``LONGEST``
+    nodes, their bytes included.
     """
 
     acceptance: float
@@ -24,13 +24,12 @@ class Forecast:
     away: float
     step: float
     per_step: float
-    verify: float
-    node: float
+    verify: Sequence[float]
 
     def waited_for(self) -> float:
         """Where the cloud waits for drafts: drafting fills the wait, and a miss costs a forward."""
         missing = (1 - self.hit) * self.forward
-        round_ = self.away + self.verify
+        round_ = self.away + self.verify[0]
         return self.chain(lambda length: max(0.0, self.forward * length - round_) + missing)
 
     def joining(self) -> float:
@@ -44,7 +43,7 @@ class Forecast:
         for length in range(1, LONGEST + 1):
             power *= self.acceptance
             tokens += power
-            seconds = steps * self.step + fits * (self.verify + self.node * length)
+            seconds = steps * self.step + fits * self.verify[length]
             seconds = max(seconds, fits * self.forward * (overtaken + length))
             best = max(best, (overtaken + fits * tokens) / seconds)
         return best
@@ -55,5 +54,5 @@ class Forecast:
         for length in range(1, LONGEST + 1):
             power *= self.acceptance
             tokens += power
-            best = max(best, tokens / (self.away + self.verify + self.node * length + drafting(length)))
+            best = max(best, tokens / (self.away + self.verify[length] + drafting(length)))
         return best

@@ -36,15 +36,15 @@ class Growth:
         drafter.set_arm(_ARMS[self._policy.explore])
         drafter.allot([])
 
-    def grow(self, *, waited_for: bool) -> bool:
-        """One forward, if any is worth its time."""
+    def grow(self, *, drafted: int | None = None) -> bool:
+        """One forward, if any is worth its time. ``drafted``: nodes of a draft that the cloud waits for."""
         drafter = self._drafter
         if drafter.pending:
             return self.forward(self._control.most, extend=False)
-        if not waited_for and (self.resting or self._policy.explore == "none" or self._spent()):
+        if drafted is None and (self.resting or self._policy.explore == "none" or self._spent()):
             return False
         frontier = drafter.frontier(self._control.most)
-        width = self._control.width(frontier, self._clock(), waited_for=waited_for)
+        width = self._control.width(frontier, self._clock(), drafted=drafted)
         return width > 0 and self.forward(width, extend=False)
 
     def forward(self, width: int, *, extend: bool) -> bool:

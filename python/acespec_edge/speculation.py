@@ -121,7 +121,7 @@ class _Speculation:
         while not run.cancelled.is_set():
             if (verdict := channel.poll()) is not None:
                 return verdict
-            if self._send_ahead() or self._growth.grow(waited_for=False):
+            if self._send_ahead() or self._growth.grow():
                 continue
             if (verdict := channel.wait(run.cancelled, self._control.patience(run.clock()))) is not None:
                 return verdict
@@ -167,7 +167,7 @@ class _Speculation:
             # A cloud that goes on by itself waits for nothing.
             if enough or self._channel.runs_free or self._run.cancelled.is_set():
                 break
-            if not self._growth.grow(waited_for=True):
+            if not self._growth.grow(drafted=count):
                 break
         return drafter.take(count)
 
@@ -189,7 +189,7 @@ class _Speculation:
         while True:
             weights = list(itertools.accumulate(drafter.chain_acceptances(most), lambda a, b: a * b))
             tip = weights[-1] if weights else 1.0
-            worth = len(weights) < most and control.width([tip], self._run.clock(), waited_for=True)
+            worth = len(weights) < most and control.width([tip], self._run.clock(), drafted=len(weights))
             if self._channel.runs_free or self._run.cancelled.is_set() or not worth:
                 break
             if not self._growth.forward(1, extend=True):

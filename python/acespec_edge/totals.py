@@ -195,7 +195,7 @@ class Totals:
             goodput_up=link.up_bps / 8,
             goodput_down=link.down_bps / 8,
             verify=control.verifying(0),
-            verify_node=control.verify.per_unit,
+            verify_node=control.per_node,
             forward=control.forward.seconds(1),
             chain=control.chain_length(MOST_NODES),
             budget=control.budget(),

@@ -20,9 +20,6 @@ them would often seem to be a bad drafter."""
 _ALONE: Final = 0.98
 """What a token of the target alone leaves: the network that drafting was paid on may be another by now."""
 
-_PRIOR: Final = 20.0
-"""Tokens that the expectation before any drafting counts for."""
-
 
 class ChainRecord:
     """How far the target went along drafted chains; old ones fade. O(LONGEST), not thread-safe."""
@@ -50,9 +47,7 @@ class ChainRecord:
 class Yield:
     """What drafting has really yielded, by what a model foretold of it. O(1), not thread-safe."""
 
-    def __init__(self, expected: float) -> None:
-        """``expected``: its bias before any drafting."""
-        self._expected = expected
+    def __init__(self) -> None:
         self._tokens = self._foretold = 0.0
 
     def observe(self, tokens: int, foretold: float) -> None:
@@ -65,7 +60,12 @@ class Yield:
         self._tokens *= _ALONE
         self._foretold *= _ALONE
 
-    @property
-    def bias(self) -> float:
-        """By what to multiply what the model says."""
-        return (self._tokens + self._expected * _PRIOR) / (self._foretold + _PRIOR)
+    def bias(self, expected: float, tokens: float) -> float:
+        """By what to multiply what the model says; what is ``expected`` without a record counts for
+        ``tokens`` tokens."""
+        return (self._tokens + expected * tokens) / (self._foretold + tokens)
+
+    def __add__(self, other: Yield) -> Yield:
+        both = Yield()
+        both._tokens, both._foretold = self._tokens + other._tokens, self._foretold + other._foretold
+        return both

@@ -133,9 +133,10 @@ TEST_CASE("an affine cost refuses what is no amount") {
 }
 
 TEST_CASE("a width curve begins at the guess, and goes through what is measured") {
-  WidthCurve curve(16, 0.02);
+  WidthCurve curve(16, 0.02, 1.0 / 8);
   CHECK(curve.seconds(1) == doctest::Approx(0.02));
   CHECK(curve.seconds(9) == doctest::Approx(0.04));
+  CHECK(WidthCurve(16, 0.02, 0.5).seconds(3) == doctest::Approx(0.04));
   curve.observe(4, 0.055);
   CHECK(curve.seconds(4) == doctest::Approx(0.055));
   CHECK(curve.seconds(1) == doctest::Approx(0.04));
@@ -143,10 +144,12 @@ TEST_CASE("a width curve begins at the guess, and goes through what is measured"
   curve.observe(8, 0.075);
   CHECK(curve.seconds(6) == doctest::Approx(0.065));
   CHECK(curve.seconds(16) == doctest::Approx(0.115));
+  CHECK(curve.table().size() == 16);
+  CHECK(curve.table()[5] == curve.seconds(6));
 }
 
 TEST_CASE("a width curve never falls, and a flat end is not free") {
-  WidthCurve curve(16, 0.02);
+  WidthCurve curve(16, 0.02, 1.0 / 8);
   curve.observe(1, 0.02);
   curve.observe(4, 0.05);
   curve.observe(8, 0.04);
@@ -166,13 +169,26 @@ TEST_CASE("a width curve never falls, and a flat end is not free") {
   }
 }
 
+TEST_CASE("below the narrowest measured width a curve goes on as it rises, to its part of it at least") {
+  WidthCurve verify(64, 0.05, 0.02);
+  verify.observe(8, 0.9);
+  verify.observe(16, 1.3);
+  CHECK(verify.seconds(1) == doctest::Approx(0.55));
+  CHECK(verify.seconds(4) == doctest::Approx(0.7));
+  WidthCurve steep(64, 0.05, 0.02);
+  steep.observe(8, 0.2);
+  steep.observe(16, 1.0);
+  CHECK(steep.seconds(4) == doctest::Approx(0.1));
+  CHECK(steep.seconds(1) == doctest::Approx(0.025));
+}
+
 TEST_CASE("isotonic regression is the closest monotone curve") {
   // Against every split of the widths into blocks of equal value, the means in rising order.
   std::mt19937 random(6);
   std::uniform_real_distribution<double> uniform(0.02, 0.06);
   for (int round = 0; round < 200; ++round) {
     constexpr std::size_t kWidths = 6;
-    WidthCurve curve(kWidths, 0.03);
+    WidthCurve curve(kWidths, 0.03, 1.0 / 8);
     std::vector<double> samples;
     double found = 0.0;
     for (std::size_t w = 1; w <= kWidths; ++w) {
@@ -209,7 +225,7 @@ TEST_CASE("isotonic regression is the closest monotone curve") {
 TEST_CASE("a width curve shrugs off an outlier and follows a hot device at every width") {
   for (const double pace : {0.5, 1.6, 3.0}) {
     CAPTURE(pace);
-    WidthCurve curve(16, 0.02);
+    WidthCurve curve(16, 0.02, 1.0 / 8);
     std::mt19937 random(7);
     std::uniform_real_distribution<double> noise(0.97, 1.03);
     const auto truth = [](std::size_t w) { return 0.02 + 0.002 * static_cast<double>(w); };
@@ -231,7 +247,7 @@ TEST_CASE("a width curve shrugs off an outlier and follows a hot device at every
 }
 
 TEST_CASE("the nodes that fit a time") {
-  WidthCurve curve(8, 0.01);
+  WidthCurve curve(8, 0.01, 1.0 / 8);
   for (std::size_t w = 1; w <= 8; ++w) {
     curve.observe(w, 0.01 + 0.005 * static_cast<double>(w));
   }
@@ -249,10 +265,11 @@ TEST_CASE("the nodes that fit a time") {
 }
 
 TEST_CASE("a width curve refuses what is no width and no time") {
-  CHECK_THROWS_AS(WidthCurve(0, 0.01), UsageError);
-  CHECK_THROWS_AS(WidthCurve(WidthCurve::kMostWidth + 1, 0.01), UsageError);
-  CHECK_THROWS_AS(WidthCurve(8, 0), UsageError);
-  WidthCurve curve(8, 0.01);
+  CHECK_THROWS_AS(WidthCurve(0, 0.01, 0.1), UsageError);
+  CHECK_THROWS_AS(WidthCurve(WidthCurve::kMostWidth + 1, 0.01, 0.1), UsageError);
+  CHECK_THROWS_AS(WidthCurve(8, 0, 0.1), UsageError);
+  CHECK_THROWS_WITH_AS(WidthCurve(8, 0.01, -1), doctest::Contains("node_share is -1"), UsageError);
+  WidthCurve curve(8, 0.01, 1.0 / 8);
   CHECK_THROWS_WITH_AS(curve.observe(9, 0.01), doctest::Contains("width is 9"), UsageError);
   CHECK_THROWS_AS(curve.observe(0, 0.01), UsageError);
   for (const double bad : {0.0, -1.0, kNan, kInfinity}) {

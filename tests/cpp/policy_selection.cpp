@@ -16,6 +16,25 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+/// Seconds by count, from 0 to `most`, each node as dear as the others.
+std::vector<double> line(double base, double node, std::size_t most) {
+  std::vector<double> seconds;
+  for (std::size_t n = 0; n <= most; ++n) {
+    seconds.push_back(base + node * static_cast<double>(n));
+  }
+  return seconds;
+}
+
+/// Seconds by count with jumps, like those of a product that comes in tiles.
+std::vector<double> stairs(std::mt19937& random, std::size_t most) {
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
+  std::vector<double> seconds{0.01 + uniform(random)};
+  for (std::size_t n = 1; n <= most; ++n) {
+    seconds.push_back(seconds.back() + (uniform(random) < 0.6 ? 0.0 : 0.2 * uniform(random)));
+  }
+  return seconds;
+}
+
 }  // namespace
 
 TEST_CASE("the best length grows with the logarithm of the round") {
@@ -29,7 +48,8 @@ TEST_CASE("the best length grows with the logarithm of the round") {
     for (std::size_t i = 0; i < rounds.size(); ++i) {
       CAPTURE(row.acceptance);
       CAPTURE(rounds[i]);
-      CHECK(best_length(std::vector<double>{row.acceptance}, rounds[i], 0.010, 64) == row.lengths[i]);
+      CHECK(best_length(std::vector<double>{row.acceptance}, line(rounds[i], 0.010, 64), 64) ==
+            row.lengths[i]);
     }
   }
 }
@@ -50,56 +70,88 @@ TEST_CASE("the best length is that of exhaustive search, past the end of the cur
     while (whole.size() < 40) {
       whole.push_back(whole.back() * ratio);
     }
-    const double round = std::pow(10.0, 3 * uniform(random) - 3);
-    const double per_token = 0.03 * uniform(random);
+    const std::vector<double> seconds =
+        turn % 2 == 0 ? stairs(random, 40)
+                      : line(std::pow(10.0, 3 * uniform(random) - 3), 0.03 * uniform(random), 40);
     double best = -1;
     std::size_t length = 0;
     double tokens = 1;
     for (std::size_t k = 1; k <= 40; ++k) {
       tokens += whole[k - 1];
-      const double rate = tokens / (round + per_token * static_cast<double>(k));
+      const double rate = tokens / seconds[k];
       if (rate > best * (1 + 1e-12)) {
         best = rate;
         length = k;
       }
     }
-    REQUIRE(best_length(prefix, round, per_token, 40) == length);
+    REQUIRE(best_length(prefix, seconds, 40) == length);
   }
 }
 
 TEST_CASE("a length has its bounds") {
   const std::vector<double> sure{1.0};
-  CHECK(best_length(sure, 0.1, 0.01, 0) == 0);
-  CHECK(best_length(sure, 0.1, 0.01, 17) == 17);
-  CHECK(best_length(std::vector<double>{0.0}, 0.1, 0.01, 17) == 1);
-  CHECK(best_length(std::vector<double>{0.5, 0.0}, 1.0, 0.0, 17) == 1);
-  CHECK_THROWS_AS(static_cast<void>(best_length({}, 0.1, 0.01, 4)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_length(std::vector<double>{0.5, 0.6}, 0.1, 0.01, 4)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_length(std::vector<double>{kNan}, 0.1, 0.01, 4)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_length(sure, 0.0, 0.01, 4)), UsageError);
-  CHECK_THROWS_WITH_AS(static_cast<void>(best_length(sure, 0.1, -1, 4)), doctest::Contains("per_token is -1"),
-                       UsageError);
+  const std::vector<double> rounds = line(0.1, 0.01, 17);
+  CHECK(best_length(sure, rounds, 0) == 0);
+  CHECK(best_length(sure, rounds, 17) == 17);
+  CHECK(best_length(std::vector<double>{0.0}, rounds, 17) == 1);
+  CHECK(best_length(std::vector<double>{0.5, 0.0}, line(1.0, 0.0, 17), 17) == 1);
+  CHECK_THROWS_AS(static_cast<void>(best_length({}, rounds, 4)), UsageError);
+  CHECK_THROWS_AS(static_cast<void>(best_length(std::vector<double>{0.5, 0.6}, rounds, 4)), UsageError);
+  CHECK_THROWS_AS(static_cast<void>(best_length(std::vector<double>{kNan}, rounds, 4)), UsageError);
+  CHECK_THROWS_AS(static_cast<void>(best_length(sure, line(0.0, 0.01, 4), 4)), UsageError);
+  CHECK_THROWS_WITH_AS(static_cast<void>(best_length(sure, rounds, 18)),
+                       doctest::Contains("seconds holds 18 values; it must hold at least 19"), UsageError);
+  CHECK_THROWS_WITH_AS(static_cast<void>(best_length(sure, line(0.1, -0.01, 4), 4)),
+                       doctest::Contains("seconds is 0.09"), UsageError);
 }
 
 TEST_CASE("a node is sent while it is worth its price") {
   const std::vector<float> weights{0.9F, 0.5F, 0.25F, 0.1F};
-  const Prices prices{0.2, 0.01};
-  CHECK(best_count(weights, prices, 1) == 4);
-  CHECK(best_count(weights, prices, 25) == 3);
-  CHECK(best_count(weights, prices, 26) == 2);
-  CHECK(best_count(weights, prices, 91) == 0);
-  CHECK(best_count(weights, {0.2, 0.0}, 1e6) == 4);
-  CHECK(best_count({}, prices, 5) == 0);
+  const std::vector<double> seconds = line(0.2, 0.01, 4);
+  CHECK(best_count(weights, seconds, 1) == 4);
+  CHECK(best_count(weights, seconds, 24) == 3);
+  CHECK(best_count(weights, seconds, 26) == 2);
+  CHECK(best_count(weights, seconds, 91) == 0);
+  CHECK(best_count(weights, line(0.2, 0.0, 4), 1e6) == 4);
+  CHECK(best_count({}, line(0.2, 0.01, 0), 5) == 0);
+}
+
+TEST_CASE("no count of nodes beats the best, wherever the price jumps") {
+  std::mt19937 random(2);
+  std::uniform_real_distribution<float> uniform(0.0F, 1.0F);
+  for (int turn = 0; turn < 2000; ++turn) {
+    std::vector<float> weights;
+    float w = 1.0F;
+    for (int i = 0; i < 30; ++i) {
+      weights.push_back(w *= 1.0F - uniform(random) * uniform(random));
+    }
+    const std::vector<double> seconds = stairs(random, 30);
+    const double rate = 20.0 * static_cast<double>(uniform(random)) + 0.01;
+    const auto gain = [&](std::size_t count) {
+      double tokens = 0.0;
+      for (std::size_t n = 0; n < count; ++n) {
+        tokens += static_cast<double>(weights[n]);
+      }
+      return tokens - rate * (seconds[count] - seconds[0]);
+    };
+    const std::size_t found = best_count(weights, seconds, rate);
+    for (std::size_t n = 0; n <= 30; ++n) {
+      REQUIRE(gain(found) >= gain(n));
+    }
+  }
 }
 
 TEST_CASE("a selection refuses what makes no sense") {
   const std::vector<float> weights{0.5F, 0.25F};
-  const Prices prices{0.1, 0.01};
-  CHECK_THROWS_AS(static_cast<void>(best_count(weights, prices, 0)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_count(weights, {0.1, -1}, 5)), UsageError);
-  CHECK_THROWS_AS(static_cast<void>(best_count(weights, {0.1, kNan}, 5)), UsageError);
-  for (const std::vector<float>& bad : {std::vector<float>{0.5F, 0.6F}, std::vector<float>{1.1F},
-                                        std::vector<float>{-0.1F}, std::vector<float>{std::nanf("")}}) {
-    CHECK_THROWS_AS(static_cast<void>(best_count(bad, prices, 5)), UsageError);
+  const std::vector<double> seconds = line(0.1, 0.01, 2);
+  CHECK_THROWS_AS(static_cast<void>(best_count(weights, seconds, 0)), UsageError);
+  CHECK_THROWS_AS(static_cast<void>(best_count(weights, line(0.1, -0.01, 2), 5)), UsageError);
+  CHECK_THROWS_AS(static_cast<void>(best_count(weights, std::vector<double>{0.1, kNan, 0.2}, 5)), UsageError);
+  CHECK_THROWS_WITH_AS(static_cast<void>(best_count(weights, line(0.1, 0.01, 1), 5)),
+                       doctest::Contains("seconds holds 2 values; it must hold at least 3"), UsageError);
+  for (const std::vector<float>& bad :
+       {std::vector<float>{0.5F, 0.6F}, std::vector<float>{1.1F, 0.1F}, std::vector<float>{-0.1F, 0.0F},
+        std::vector<float>{std::nanf(""), 0.0F}}) {
+    CHECK_THROWS_AS(static_cast<void>(best_count(bad, seconds, 5)), UsageError);
   }
 }

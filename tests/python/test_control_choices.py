@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from acespec_edge.contest import Contest
 from acespec_edge.control import Controller
 from acespec_edge.policy import POLICIES
 from tests.python.control_kit import FORWARD, STEP, controller, measured, verdict
@@ -111,7 +112,7 @@ def after(rounds: int, *, step: float, acceptance: float) -> Controller:
 
 
 def test_the_cloud_goes_on_while_nobody_knows_the_drafter() -> None:
-    for rounds in range(6):
+    for rounds in range(5):
         control = after(rounds, step=0.2, acceptance=0.9)
         assert control.goes_on() and control.starts_alone(10), "however good it seems"
     control = after(30, step=0.2, acceptance=0.9)
@@ -148,8 +149,37 @@ def test_a_way_that_yields_less_than_it_should_is_left_and_tried_again() -> None
     raise AssertionError("never tried again")
 
 
+def test_a_drafter_whose_tokens_are_taken_is_known_sooner() -> None:
+    def tokens_until_proven(drafted: int) -> int:
+        contest, tokens = Contest(POLICIES["auto"]), 0
+        while contest.joins:
+            contest.saw(1 + drafted, drafted)
+            contest.choose(waited=10.0, joined=5.0, alone=2.0)
+            tokens += 1 + drafted
+        return tokens
+
+    assert tokens_until_proven(0) == 24
+    assert (tokens_until_proven(1), tokens_until_proven(7)) == (12, 16)
+
+
+def test_what_is_learned_of_one_way_holds_for_the_other() -> None:
+    """Texts on which the drafter yields less than its model says, in whatever way it is used."""
+    contest = Contest(POLICIES["auto"])
+    contest.saw(100, 0)
+    contest.choose(waited=10.0, joined=9.0, alone=2.0)
+    assert not contest.joins
+    for _ in range(200):
+        contest.observe(5, 10.0, counts=True)
+        contest.choose(waited=10.0, joined=9.0, alone=2.0)
+        assert not contest.joins and contest.drafting
+    for _ in range(200):
+        contest.observe(3, 10.0, counts=True)
+        contest.choose(waited=10.0, joined=14.0, alone=2.0)
+        assert contest.joins, "by its own record it yields as little, and its model says more"
+
+
 def test_the_cloud_starts_alone_if_it_reads_a_prompt_faster() -> None:
-    control = measured()
+    control = after(30, step=0.2, acceptance=0.9)
     assert not control.starts_alone(4000), "nobody knows how fast the drafter reads"
     control.begin(1000)
     control.answered(verdict(100.0, rough=True, verify=0.1))
@@ -162,7 +192,7 @@ def test_the_cloud_starts_alone_if_it_reads_a_prompt_faster() -> None:
 
 
 def test_a_request_starts_with_the_target_alone_where_the_last_one_ended_so() -> None:
-    control = measured()
+    control = after(30, step=0.2, acceptance=0.9)
     assert not control.starts_alone(10)
     control.accepts(0.01)
     for _ in range(30):

@@ -15,8 +15,7 @@ def test_measurements_become_prices() -> None:
     assert control.verifying(0) == pytest.approx(STEP, rel=0.05)
     assert control.verifying(40) == pytest.approx(STEP + 40 * NODE, rel=0.05)
     assert control.rate == pytest.approx(5 / 0.2)
-    # Four bytes at the goodput assumed, or less, on top of the verification.
-    assert NODE * 0.9 < control.node_price < NODE + 4 * 8 / 50e3 + 1e-4
+    assert control.per_node == pytest.approx(NODE, rel=0.1)
 
 
 def test_before_anything_is_measured_there_are_prices_too() -> None:
@@ -35,10 +34,26 @@ def test_plain_steps_are_measured_apart_from_verifications() -> None:
         control.answered(verdict(9.0 + number, verify=0.02, answered=False))
     assert control.step == pytest.approx(0.02, rel=0.01)
     assert control.alone == pytest.approx(1 / 0.02, rel=0.01)
-    assert control.verifying(0) == pytest.approx(STEP, rel=0.05)
+    assert control.verifying(6) == pytest.approx(STEP + 6 * NODE, rel=0.05)
+    assert control.verifying(1) == pytest.approx(STEP + NODE, rel=0.05)
+    assert control.verifying(0) == pytest.approx(0.02, rel=0.01)
     before = control.step
     control.answered(verdict(99.0, 3, 8))
     assert control.step == before
+
+
+def test_fewer_nodes_than_were_tried_cost_no_less_than_a_plain_step() -> None:
+    control = controller()
+    control.begin(10)
+    control.answered(verdict(0.0, rough=True))
+    for number in range(1, 9):
+        nodes = 8 * (1 + number % 2)
+        control.answered(verdict(float(number), 3, nodes, verify=0.2 + 0.02 * nodes))
+    assert control.verifying(2) == pytest.approx(0.24, rel=0.05), "as it rises from 8 to 16"
+    for number in range(10, 40):
+        control.answered(verdict(float(number), verify=0.3, answered=False))
+    assert control.verifying(0) == control.verifying(2) == pytest.approx(0.3, rel=0.05)
+    assert control.verifying(8) == pytest.approx(0.36, rel=0.05)
 
 
 def test_a_plain_step_tells_of_verifications_until_there_is_one() -> None:
@@ -85,7 +100,7 @@ def test_a_new_request_forgets_the_pause_before_it() -> None:
     control.sent(500.2, 8, 90)
     control.begin(20)
     assert not control.delta_is_due(1e9)
-    assert control.width([1.0], 501.0, waited_for=False) > 0, "until the first verdict all time is free"
+    assert control.width([1.0], 501.0, drafted=None) > 0, "until the first verdict all time is free"
 
 
 def test_what_arrives_in_one_burst_counts_but_makes_no_rate() -> None:
@@ -117,7 +132,7 @@ def test_the_token_that_residual_mode_draws_counts() -> None:
 def test_why_is_one_sentence_of_figures(control: Controller) -> None:
     why = control.why()
     assert "\n" not in why and ". " not in why and not why.endswith(".")
-    for unit in ("round trip", "ms a node", "forward", "first guesses", "tokens/s", "target alone"):
+    for unit in ("round trip", "for 1 node", "forward", "first guesses", "tokens/s", "target alone"):
         assert unit in why
     assert "nan" not in why and "inf" not in why
 

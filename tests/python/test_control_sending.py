@@ -27,9 +27,31 @@ def test_a_node_is_sent_if_it_is_worth_more_than_it_costs(weights: list[float], 
     control = measured(tokens=tokens, rounds=4)
     falling = sorted(weights, reverse=True)
     count = control.count(falling)
-    price = control.rate * control.node_price
-    assert all(weight >= price * (1 - 1e-6) for weight in falling[:count])
-    assert all(weight <= price * (1 + 1e-6) for weight in falling[count:])
+
+    def gain(nodes: int) -> float:
+        return sum(falling[:nodes]) / control.rate - sent(control, nodes)
+
+    assert gain(count) == pytest.approx(max(map(gain, range(len(falling) + 1))), abs=1e-6)
+
+
+def sent(control: Controller, nodes: int) -> float:
+    """Seconds of sending, at four bytes a node, and verifying."""
+    return control.verifying(nodes) + 4 * nodes * control.link.seconds_per_byte_up
+
+
+def test_nodes_that_cost_nothing_are_sent_and_those_after_a_jump_are_not() -> None:
+    """Products that come in tiles of eight rows."""
+    control = controller()
+    control.begin(10)
+    control.answered(verdict(0.0, rough=True))
+    for number in range(1, 81):
+        nodes = 1 + number % 24
+        control.answered(verdict(0.3 * number, 3, nodes, verify=0.1 + 0.1 * (nodes // 8)))
+    assert control.rate == pytest.approx(10)
+    assert control.count([0.1] * 20) == 7
+    assert control.count([0.1] * 7 + [0.02] * 13) == 7
+    assert control.count([0.1] * 4 + [0.0] * 16) == 4
+    assert control.count([0.2] * 20) == 15
 
 
 def test_the_first_draft_is_small_and_later_ones_double() -> None:
@@ -65,33 +87,36 @@ def test_a_forward_that_ends_in_time_is_free_and_one_that_does_not_is_paid_for()
     control = measured()
     control.sent(8.0, 10, 90)
     frontier = [0.01] * 16
-    assert control.width(frontier, 8.0, waited_for=False) > 0
-    assert control.width([1e-6], 8.0, waited_for=False) == 1
+    assert control.width(frontier, 8.0, drafted=None) > 0
+    assert control.width([1e-6], 8.0, drafted=None) == 1
     late = 8.0 + STEP + 0.01 - 0.0005  # half a millisecond before a delta would leave
-    overrun = control.width(frontier, late, waited_for=False)
+    overrun = control.width(frontier, late, drafted=None)
     assert overrun * 0.01 * 0.8 / control.rate < control.forward.seconds(1)
     assert overrun == 0
-    assert control.width([0.9] * 16, late, waited_for=False) > 0
+    assert control.width([0.9] * 16, late, drafted=None) > 0
 
 
 def test_while_the_cloud_waits_all_of_a_forward_is_paid_for_and_its_children_too() -> None:
     control = measured()
     control.sent(8.0, 10, 90)
     for weights in ([0.02], [0.05] * 16, [0.2, 0.1], [0.9, 0.5, 0.3], []):
-        width = control.width(weights, 8.0, waited_for=True)
+        width = control.width(weights, 8.0, drafted=0)
         best = max(
             range(len(weights) + 1),
             key=lambda count: _gain_rate(control, weights[:count]),
         )
         assert width == best
-    assert control.width([0.02], 8.0, waited_for=True) == 0
-    assert control.width([0.9], 8.0, waited_for=True) == 1
+    assert control.width([0.02], 8.0, drafted=0) == 0
+    assert control.width([0.9], 8.0, drafted=0) == 1
 
 
 def _gain_rate(control: Controller, weights: Sequence[float]) -> float:
     if not weights:
         return 0.0
-    gain = sum(max(0.0, weight * 0.8 / control.rate - control.node_price) for weight in weights)
+    prices = [sent(control, number) - sent(control, number - 1) for number in range(1, 17)]
+    gain = sum(
+        max(0.0, weight * 0.8 / control.rate - price) for weight, price in zip(weights, prices, strict=False)
+    )
     seconds = control.forward.seconds(len(weights))
     return gain / seconds if gain > seconds else 0.0
 
@@ -99,7 +124,7 @@ def _gain_rate(control: Controller, weights: Sequence[float]) -> float:
 def test_a_forward_is_no_wider_than_the_machine() -> None:
     control = controller(width=4)
     assert control.most == 4
-    assert control.width([0.9] * 50, 0.0, waited_for=False) <= 4
+    assert control.width([0.9] * 50, 0.0, drafted=None) <= 4
 
 
 # How long a chain is.
@@ -109,12 +134,11 @@ def test_a_forward_is_no_wider_than_the_machine() -> None:
 @settings(max_examples=50, deadline=None)
 def test_the_length_of_a_chain_is_the_best_of_all(acceptance: float, most: int) -> None:
     control = measured("chain", rounds=4, acceptance=acceptance)
-    per_token = control.node_price + control.forward.seconds(1)
-    round_ = control.link.round_trip(40, 60) + control.verifying(0)
+    away = control.link.round_trip(40, 60)
 
     def rate(length: int) -> float:
         tokens = 1 + sum(acceptance**depth for depth in range(1, length + 1))
-        return tokens / (round_ + per_token * length)
+        return tokens / (away + sent(control, length) + control.forward.seconds(1) * length)
 
     chosen = control.chain_length(most)
     assert chosen <= most

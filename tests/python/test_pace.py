@@ -112,8 +112,8 @@ def test_the_faster_the_network_the_less_is_worth_its_energy() -> None:
     widths = []
     for tokens in (1, 3, 12):
         free = measured(tokens=tokens)
-        assert free.width(frontier, now, waited_for=False) > 0
-        widths.append(saving(measured(tokens=tokens)).width(frontier, now, waited_for=False))
+        assert free.width(frontier, now, drafted=None) > 0
+        widths.append(saving(measured(tokens=tokens)).width(frontier, now, drafted=None))
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 0 == widths[-1]
 
@@ -121,8 +121,8 @@ def test_the_faster_the_network_the_less_is_worth_its_energy() -> None:
 def test_what_the_cloud_waits_for_is_drafted_whatever_the_power() -> None:
     frontier = [0.9, 0.7, 0.5, 0.3]
     for tokens in (1, 3, 12):
-        wide = measured(tokens=tokens).width(frontier, 8.0, waited_for=True)
-        assert saving(measured(tokens=tokens)).width(frontier, 8.0, waited_for=True) == wide
+        wide = measured(tokens=tokens).width(frontier, 8.0, drafted=0)
+        assert saving(measured(tokens=tokens)).width(frontier, 8.0, drafted=0) == wide
 
 
 def test_the_simulator_compares_powers(

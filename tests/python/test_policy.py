@@ -41,10 +41,11 @@ def test_an_affine_cost_stays_a_cost(
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.floats(1e-6, 1e3)), max_size=60), st.floats(1e-6, 1e3))
 def test_a_width_curve_rises_and_inverts(samples: list[tuple[int, float]], seconds: float) -> None:
-    curve = _core.WidthCurve(12, 0.05)
+    curve = _core.WidthCurve(12, 0.05, 0.125)
     for width, sample in samples:
         curve.observe(width, sample)
     times = [curve.seconds(width) for width in range(1, 13)]
+    assert times == curve.table()
     assert times == sorted(times) and times[0] > 0
     for width in (1, 5, 12):
         nodes = curve.nodes_within(seconds, width)
@@ -105,26 +106,32 @@ def test_no_allocation_beats_the_closed_form(acceptances: list[float], budget: i
     assert sum(_core.allocate_uniform(len(acceptances), budget)) == budget
 
 
-@given(st.lists(shares, min_size=1, max_size=8), st.floats(1e-3, 1), st.floats(0, 0.1), st.integers(1, 8))
-def test_no_length_beats_the_best(
-    acceptances: list[float], round_: float, per_token: float, most: int
-) -> None:
+@given(st.lists(shares, min_size=1, max_size=8), st.lists(st.floats(1e-3, 1), min_size=9, max_size=9))
+def test_no_length_beats_the_best(acceptances: list[float], steps: list[float]) -> None:
     prefix = list(itertools.accumulate(acceptances, lambda a, b: a * b))
-    longest = min(most, len(prefix))
+    rounds, longest = list(itertools.accumulate(steps)), len(prefix)
 
     def rate(length: int) -> float:
-        return (1 + sum(prefix[:length])) / (round_ + per_token * length)
+        return (1 + sum(prefix[:length])) / rounds[length]
 
-    length = _core.best_length(prefix, round_, per_token, longest)
+    length = _core.best_length(prefix, rounds, longest)
     assert 1 <= length <= longest
     assert rate(length) >= max(map(rate, range(1, longest + 1))) * (1 - 1e-9)
 
 
-@given(st.lists(shares, max_size=40).map(falling), st.floats(1e-3, 1e3), st.just(0.0) | st.floats(1e-9, 0.1))
-def test_the_nodes_that_are_worth_their_price(weights: list[float], rate: float, node: float) -> None:
-    kept = _core.best_count(weights, _core.Prices(round=0.1, node=node), rate)
-    assert all(w >= rate * node * (1 - 1e-6) for w in weights[:kept])
-    assert all(w < rate * node * (1 + 1e-6) for w in weights[kept:])
+@given(
+    st.lists(shares, max_size=40).map(falling),
+    st.lists(st.just(0.0) | st.floats(1e-9, 0.1), min_size=41, max_size=41),
+    st.floats(1e-3, 1e3),
+)
+def test_the_nodes_that_are_worth_their_price(weights: list[float], steps: list[float], rate: float) -> None:
+    seconds = list(itertools.accumulate(steps))
+    kept = _core.best_count(weights, seconds, rate)
+
+    def gain(count: int) -> float:
+        return sum(weights[:count]) - rate * (seconds[count] - seconds[0])
+
+    assert gain(kept) == pytest.approx(max(map(gain, range(len(weights) + 1))), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +139,17 @@ def test_the_nodes_that_are_worth_their_price(weights: list[float], rate: float,
     [
         (lambda: _core.AffineCost(0.1, -1, 1, 1), "per_unit is -1"),
         (lambda: _core.AffineCost(0.1, 0, 1, 1).observe(1, math.nan), "seconds is nan"),
-        (lambda: _core.WidthCurve(0, 0.1), "max_width is 0"),
-        (lambda: _core.WidthCurve(4, 0.1).observe(5, 0.1), "width is 5"),
+        (lambda: _core.WidthCurve(0, 0.1, 0.1), "max_width is 0"),
+        (lambda: _core.WidthCurve(4, 0.1, 0.1).observe(5, 0.1), "width is 5"),
         (lambda: _core.RoundTrip().observe(math.inf, 0), "seconds is inf"),
         (lambda: _core.LinkEstimate().observe(-1, 0, 0.1, 0), "bytes_up is -1"),
         (lambda: _core.stop_probabilities([1.5]), "acceptance is 1.5"),
         (lambda: _core.allocate_nonuniform([1], [0], 4, 1), "cost is 0"),
-        (lambda: _core.best_length([], 1, 0, 4), "prefix is empty"),
-        (lambda: _core.best_count([0.5], _core.Prices(round=1, node=1), 0), "rate is 0"),
-        (lambda: _core.best_count([0.5, 0.6], _core.Prices(round=1, node=1), 1), "weight is 0.6"),
+        (lambda: _core.best_length([], [1] * 5, 4), "prefix is empty"),
+        (lambda: _core.best_length([1], [1, 2, 1], 2), "seconds is 1"),
+        (lambda: _core.best_count([0.5], [1, 2], 0), "rate is 0"),
+        (lambda: _core.best_count([0.5, 0.6], [1, 2, 3], 1), "weight is 0.6"),
+        (lambda: _core.best_count([0.5, 0.4], [1, 2], 1), "seconds holds 2 values"),
     ],
 )
 def test_errors_name_the_field_and_the_value(call: Callable[[], object], names: str) -> None:

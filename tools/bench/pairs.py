@@ -13,6 +13,7 @@ from acespec_edge.errors import UsageError
 from acespec_edge.export.build import export_bundle
 from acespec_edge.export.sources import open_source
 from acespec_edge.transport import Connector
+from tools.bench.shuffled import Shuffled
 
 _EXPORT_SECONDS = 600.0
 """How long to wait for another process that exports the same bundle."""
@@ -21,13 +22,15 @@ _EXPORT_SECONDS = 600.0
 @dataclass(frozen=True)
 class Pair:
     """`drafter` and `target` are names of the model registry. `verify_ms`: base and per node, the time that a
-    verification is padded to where the target stands in for a larger one; (0, 0) leaves it as it is."""
+    verification is padded to where the target stands in for a larger one; (0, 0) leaves it as it is.
+    `useless`: the drafter's weights are shuffled."""
 
     name: str
     drafter: str
     target: str
     verify_ms: tuple[float, float] = (0.0, 0.0)
     quant: str = "int4"
+    useless: bool = False
 
 
 PAIRS = {
@@ -51,13 +54,16 @@ class Loaded:
 
 def bundle_of(pair: Pair) -> Bundle:
     """The drafter's bundle, exported beside the cached models the first time; of two processes, by one."""
-    folder = models.cache_folder().parent / "bundles" / f"{pair.drafter}-{pair.quant}"
+    name = f"{pair.drafter}-{pair.quant}" + ("-shuffled" if pair.useless else "")
+    folder = models.cache_folder().parent / "bundles" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(folder.name + ".lock"), timeout=_EXPORT_SECONDS):
         try:
             return Bundle.load(folder)
         except UsageError:  # none yet, or one of another version
-            return Bundle.load(export_bundle(open_source(pair.drafter), folder, pair.quant))
+            source = open_source(pair.drafter)
+            source = Shuffled(source) if pair.useless else source
+            return Bundle.load(export_bundle(source, folder, pair.quant))
 
 
 def load_pair(name: str, *, round_ms: float = 0.0) -> Loaded:

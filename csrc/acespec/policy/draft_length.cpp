@@ -6,9 +6,9 @@
 
 namespace acespec {
 
-std::size_t best_length(std::span<const double> prefix, double round, double per_token, std::size_t most) {
-  require_positive("round", round);
-  require_amount("per_token", per_token);
+std::size_t best_length(std::span<const double> prefix, std::span<const double> seconds, std::size_t most) {
+  require_rising("seconds", seconds, most + 1);
+  require_positive("seconds", seconds[0]);
   if (prefix.empty()) {
     throw UsageError("prefix is empty; it must hold the probability that the first token is accepted");
   }
@@ -19,25 +19,21 @@ std::size_t best_length(std::span<const double> prefix, double round, double per
     ratio = before > 0.0 ? p / before : 0.0;
     before = p;
   }
-  if (most == 0) {
-    return 0;
-  }
-  // Each further token adds at most what the one before did, so the first that does not pay ends the search:
-  // one pays iff its probability times the time so far exceeds its own time times the tokens so far, by more
-  // than rounding.
   constexpr double kRounding = 1.0 + 1e-12;
-  std::size_t length = 1;
-  double next = prefix[0];
-  double tokens = 1.0 + next;
-  while (length < most) {
-    next = length < prefix.size() ? prefix[length] : next * ratio;
-    if (next * (round + per_token * static_cast<double>(length)) <= per_token * tokens * kRounding) {
-      break;
-    }
+  std::size_t best = 0;
+  double best_rate = 0.0;
+  double next = 1.0;
+  double tokens = 1.0;
+  for (std::size_t length = 1; length <= most; ++length) {
+    next = length <= prefix.size() ? prefix[length - 1] : next * ratio;
     tokens += next;
-    ++length;
+    const double rate = tokens / seconds[length];
+    if (rate > best_rate * kRounding) {
+      best_rate = rate;
+      best = length;
+    }
   }
-  return length;
+  return best;
 }
 
 }  // namespace acespec

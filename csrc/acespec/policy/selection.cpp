@@ -1,5 +1,7 @@
 #include "acespec/policy/selection.h"
 
+#include <string>
+
 #include "acespec/policy/checks.h"
 
 namespace acespec {
@@ -17,13 +19,20 @@ void require_weights(std::span<const float> weights) {
 
 }  // namespace
 
-std::size_t best_count(std::span<const float> weights, const Prices& prices, double rate) {
+std::size_t best_count(std::span<const float> weights, std::span<const double> seconds, double rate) {
   require_weights(weights);
-  require_amount("node", prices.node);
+  require_rising("seconds", seconds, weights.size() + 1);
   require_positive("rate", rate);
   std::size_t count = 0;
-  while (count < weights.size() && static_cast<double>(weights[count]) >= rate * prices.node) {
-    ++count;
+  double tokens = 0.0;
+  double best = 0.0;
+  for (std::size_t n = 1; n <= weights.size(); ++n) {
+    tokens += static_cast<double>(weights[n - 1]);
+    const double gain = tokens - rate * (seconds[n] - seconds[0]);
+    if (gain > best) {
+      best = gain;
+      count = n;
+    }
   }
   return count;
 }

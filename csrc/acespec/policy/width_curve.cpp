@@ -16,27 +16,27 @@ constexpr double kLeastTolerance = 0.2;  // of the mean
 /// How far the first sample of a width may be from what the others foretell.
 constexpr double kFirstFactor = 4.0;
 constexpr std::size_t kRun = 4;
-/// Share of the forward of width 1 that a further node costs, until measured.
-constexpr double kPriorSlope = 1.0 / 8;
-
-double prior_shape(std::size_t width) {
-  return 1.0 + kPriorSlope * static_cast<double>(width - 1);
-}
 
 }  // namespace
 
-WidthCurve::WidthCurve(std::size_t max_width, double first_guess_seconds) {
+WidthCurve::WidthCurve(std::size_t max_width, double first_guess_seconds, double node_share)
+    : node_share_(node_share) {
   if (max_width == 0 || max_width > kMostWidth) {
     throw UsageError("max_width is " + std::to_string(max_width) + "; it must be from 1 to " +
                      std::to_string(kMostWidth));
   }
   require_positive("first_guess_seconds", first_guess_seconds);
+  require_amount("node_share", node_share);
   measured_.resize(max_width);
   curve_.reserve(max_width);
   blocks_.reserve(max_width);
   for (std::size_t width = 1; width <= max_width; ++width) {
     curve_.push_back(first_guess_seconds * prior_shape(width));
   }
+}
+
+double WidthCurve::prior_shape(std::size_t width) const {
+  return 1.0 + node_share_ * static_cast<double>(width - 1);
 }
 
 void WidthCurve::require_width(std::size_t width) const {
@@ -113,8 +113,7 @@ void WidthCurve::fit() {
   draw();
 }
 
-// The curve through the blocks: from width 1 down to the prior's shape, straight lines in between, and on
-// beyond the widest.
+// The curve through the blocks: straight lines in between, and on beyond the widest and below the narrowest.
 void WidthCurve::draw() {
   std::size_t first = 0;   // narrowest measured width
   std::size_t before = 0;  // the measured width before this one
@@ -129,9 +128,6 @@ void WidthCurve::draw() {
     curve_[width - 1] = seconds;
     if (first == 0) {
       first = width;
-      for (std::size_t narrower = 1; narrower < width; ++narrower) {
-        curve_[narrower - 1] = seconds * prior_shape(narrower) / prior_shape(width);
-      }
     } else {
       slope = (seconds - curve_[before - 1]) / static_cast<double>(width - before);
       for (std::size_t between = before + 1; between < width; ++between) {
@@ -140,12 +136,23 @@ void WidthCurve::draw() {
     }
     before = width;
   }
+  const double narrowest = curve_[first - 1];
   const double widest = curve_[before - 1];
-  slope = first == before
-              ? widest * kPriorSlope / prior_shape(before)
-              : std::max(slope, (widest - curve_[first - 1]) / static_cast<double>(before - first));
+  double below = narrowest * node_share_ / prior_shape(first);
+  if (first == before) {
+    slope = below;
+  } else {
+    below = (widest - narrowest) / static_cast<double>(before - first);
+    slope = std::max(slope, below);
+  }
   for (std::size_t wider = before + 1; wider <= max_width(); ++wider) {
     curve_[wider - 1] = widest + slope * static_cast<double>(wider - before);
+  }
+  // A forward takes no less than its part of a wider one, which could else be divided.
+  for (std::size_t narrower = 1; narrower < first; ++narrower) {
+    const double part = static_cast<double>(narrower) / static_cast<double>(first);
+    curve_[narrower - 1] =
+        std::max(narrowest * part, narrowest - below * static_cast<double>(first - narrower));
   }
 }
 

@@ -67,17 +67,17 @@ def plan(edge: EdgeProfile, cloud: CloudProfile, network: Network, acceptance: f
     verdict = _verdict_bytes()
     fixed_up, each_up = _seconds(framed_up(empty), network.up), _seconds(token / LONGEST, network.up)
     down = _seconds(framed_down(verdict), network.down)
-    wait = network.rtt + fixed_up + down + cloud.seconds(0)
-    each = each_up + (cloud.seconds(WIDTH) - cloud.seconds(0)) / WIDTH
+    away = network.rtt + fixed_up + down
+    rounds = [away + each_up * nodes + cloud.seconds(nodes) for nodes in range(LONGEST + 1)]
     one, wide = edge.seconds(1), edge.seconds(WIDTH)
 
     length, budget, hits = 1, 0, 0.5
     for _ in range(_ROUNDS):
-        length = _core.best_length([acceptance], wait, each + (1.0 - hits) * one, LONGEST)
-        forwards = int((wait + each * length) / wide)
-        budget = forwards * WIDTH
+        drafted = [seconds + (1.0 - hits) * one * nodes for nodes, seconds in enumerate(rounds)]
+        length = _core.best_length([acceptance], drafted, LONGEST)
+        budget = int(rounds[length] / wide) * WIDTH
         hits = _foreseen(acceptance, length, budget)
-    hidden = wait + each * length
+    hidden = rounds[length]
     late = hits * max(0.0, length * wide - hidden) + (1.0 - hits) * length * one
     tokens = 1.0 + sum(acceptance**depth for depth in range(1, length + 1))
     return Plan(

@@ -11,7 +11,7 @@ from tools.bench.paradigms.paradigms import Contender
 from tools.bench.paradigms.runs import Field, Question, Run
 from tools.bench.reference import TIE
 
-_WARM_UP_TOKENS = 16
+WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Comparison:
         self.results.append((cell, tallies))
         first = self._questions[0]
         for tally in tallies:
-            _run(tally, at, replace(first, tokens=min(_WARM_UP_TOKENS, first.tokens)))
+            _run(tally, at, replace(first, tokens=min(WARM_UP_TOKENS, first.tokens)))
         for repeat in range(self._repeat):
             for place, question in enumerate(self._questions):
                 turn = (repeat * len(self._questions) + place) % len(tallies)

@@ -23,7 +23,8 @@ _LARGEST_BUDGET = 4096
 @dataclass(frozen=True)
 class Paradigm:
     """A way to run the target. `policy`: of the runtime. `residual`: whether p/q decides in place of shared
-    noise, never, when sampling, or in greedy runs as well.
+    noise, never, when sampling, or in greedy runs as well. `useless`: with a drafter whose weights are
+    shuffled.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Paradigm:
     policy: str = "auto"
     residual: Literal["never", "sampled", "always"] = "never"
     text: Text = "target"
+    useless: bool = False
 
     @property
     def is_alone(self) -> bool:
@@ -71,6 +73,7 @@ PARADIGMS = {
         Paradigm("in-flight", "In flight", policy="in-flight"),
         Paradigm("going-on", "Going on", policy="going-on"),
         Paradigm("auto", "Auto", policy="auto"),
+        Paradigm("auto+useless", "Auto, useless drafter", policy="auto", useless=True),
         Paradigm("hinted+dlite", "Hinted by a head", how="headed", policy="hinted"),
         Paradigm("going-on+dlite", "Going on with a head", how="headed", policy="going-on"),
         Paradigm("auto+dlite", "Auto with a head", how="headed", policy="auto"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -49,12 +49,13 @@ Open = Callable[[Cell], contextlib.AbstractContextManager[Field]]
 """Sets up a cell, until the block ends."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Edge:
     """What this process holds through all cells."""
 
     bundle: Bundle
     drafter: Drafter
+    useless: Drafter | None
     front: Front | None
     layers: int
     core: int | None
@@ -79,12 +80,18 @@ def staged(
         addresses = stack.enter_context(_cloud(pair, dlite if headed else None, cloud_core))
         if "colocated" in hows:
             addresses["colocated"] = stack.enter_context(_colocated(pair, addresses["spec"], cloud_core))
-        drafter = load_drafter(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=1)
+        drafter, useless = _drafter(bundle), None
+        if any(contender.paradigm.useless for contender in contenders):
+            useless = _drafter(bundle_of(dataclasses.replace(pair, useless=True)))
         front, layers = None, 0
         if "split" in hows:
             front, layers = _front(pair, split_layers)
-        edge = _Edge(bundle, drafter, front, layers, edge_core)
+        edge = _Edge(bundle, drafter, useless, front, layers, edge_core)
         yield lambda cell: _field(cell, contenders, addresses, edge)
+
+
+def _drafter(bundle: Bundle) -> Drafter:
+    return load_drafter(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=1)
 
 
 @contextlib.contextmanager
@@ -119,6 +126,10 @@ def _runner(contender: Contender, address: str, edge: _Edge) -> Runner:
     url = f"ws://{address}/v1/spec"
     if paradigm.mode == "cloud":
         return RuntimeRunner(EdgeRuntime(edge.bundle, url, mode="cloud"), sampling, None)
+    drafter = edge.drafter
+    if paradigm.useless:
+        assert edge.useless is not None
+        drafter = edge.useless
     padded: PaddedConnector | None = None
     connector: Connector = lambda: connect(url, timeout=_CONNECT_TIMEOUT)  # noqa: E731
     if paradigm.how == "dssd":
@@ -128,11 +139,11 @@ def _runner(contender: Contender, address: str, edge: _Edge) -> Runner:
         connector,
         mode=paradigm.mode,
         policy=policy_of(contender),
-        drafter=edge.drafter,
+        drafter=drafter,
         context=_CONTEXT,
     )
     return RuntimeRunner(
-        runtime, sampling, edge.drafter, (lambda: 0) if padded is None else (lambda: padded.padding)
+        runtime, sampling, drafter, (lambda: 0) if padded is None else (lambda: padded.padding)
     )
 
 
