@@ -36,9 +36,8 @@ def test_what_the_simulator_measured_itself_agrees() -> None:
 
 
 def test_what_is_no_policy_or_sampled_or_failed_is_left_out() -> None:
-    rows = [
-        row(name) for name in ("cloud", "split", "dssd", "colocated", "auto+dlite", "auto+useless", "edge")
-    ]
+    others = ("split", "dssd", "colocated", "auto+dlite", "auto+useless", "lookup", "edge")
+    rows = [row(name) for name in ("cloud", *others)]
     rows += [row("chain", temperature=1.0), row("tree", tokens_per_second=None)]
     assert [one["paradigm"] for one in comparable(document(*rows))] == ["cloud"]
 

@@ -84,7 +84,7 @@ def comparable(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _simulated(name: str) -> bool:
     paradigm = PARADIGMS[name]
-    return paradigm.how == "runtime" and paradigm.text == "target" and not paradigm.useless
+    return paradigm.how == "runtime" and paradigm.text == "target" and paradigm.drafter == "model"
 
 
 def agreements(

@@ -17,14 +17,16 @@ Text = Literal["target", "rounded", "drafter"]
 """Whose the greedy text is: the target's, token for token; the target's but for the rounding of what travels;
 the drafter's own."""
 
+Drafts = Literal["model", "lookup", "both", "useless"]
+"""What drafts, as `--drafter` names it; or a model whose weights are shuffled."""
+
 _LARGEST_BUDGET = 4096
 
 
 @dataclass(frozen=True)
 class Paradigm:
     """A way to run the target. `policy`: of the runtime. `residual`: whether p/q decides in place of shared
-    noise, never, when sampling, or in greedy runs as well. `useless`: with a drafter whose weights are
-    shuffled.
+    noise, never, when sampling, or in greedy runs as well.
     """
 
     name: str
@@ -34,7 +36,7 @@ class Paradigm:
     policy: str = "auto"
     residual: Literal["never", "sampled", "always"] = "never"
     text: Text = "target"
-    useless: bool = False
+    drafter: Drafts = "model"
 
     @property
     def is_alone(self) -> bool:
@@ -73,7 +75,9 @@ PARADIGMS = {
         Paradigm("in-flight", "In flight", policy="in-flight"),
         Paradigm("going-on", "Going on", policy="going-on"),
         Paradigm("auto", "Auto", policy="auto"),
-        Paradigm("auto+useless", "Auto, useless drafter", policy="auto", useless=True),
+        Paradigm("auto+useless", "Auto, useless drafter", policy="auto", drafter="useless"),
+        Paradigm("lookup", "Auto, lookup alone", policy="auto", drafter="lookup"),
+        Paradigm("auto+lookup", "Auto and lookup", policy="auto", drafter="both"),
         Paradigm("hinted+dlite", "Hinted by a head", how="headed", policy="hinted"),
         Paradigm("going-on+dlite", "Going on with a head", how="headed", policy="going-on"),
         Paradigm("auto+dlite", "Auto with a head", how="headed", policy="auto"),

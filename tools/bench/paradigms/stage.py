@@ -8,12 +8,12 @@ import functools
 import json
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from acespec_edge.bundle import Bundle
-from acespec_edge.drafting import Drafter, load_drafter
+from acespec_edge.drafting import Drafter, load_drafter, lookup_drafter
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import PeerError, UsageError
 from acespec_edge.transport import Connector, connect
@@ -22,7 +22,7 @@ from tools.bench.paradigms.colocated import ColocatedRunner
 from tools.bench.paradigms.grid import Cell
 from tools.bench.paradigms.links import links
 from tools.bench.paradigms.padded import PaddedConnector
-from tools.bench.paradigms.paradigms import Contender
+from tools.bench.paradigms.paradigms import Contender, Drafts
 from tools.bench.paradigms.runners import RuntimeRunner, lead, policy_of
 from tools.bench.paradigms.runs import Field, Question, Runner
 from tools.bench.paradigms.split import SplitRunner
@@ -54,8 +54,7 @@ class _Edge:
     """What this process holds through all cells."""
 
     bundle: Bundle
-    drafter: Drafter
-    useless: Drafter | None
+    drafters: Mapping[Drafts, Drafter]
     front: Front | None
     layers: int
     core: int | None
@@ -80,18 +79,21 @@ def staged(
         addresses = stack.enter_context(_cloud(pair, dlite if headed else None, cloud_core))
         if "colocated" in hows:
             addresses["colocated"] = stack.enter_context(_colocated(pair, addresses["spec"], cloud_core))
-        drafter, useless = _drafter(bundle), None
-        if any(contender.paradigm.useless for contender in contenders):
-            useless = _drafter(bundle_of(dataclasses.replace(pair, useless=True)))
+        kinds = {contender.paradigm.drafter for contender in contenders}
+        drafters = {kind: _drafter(pair, bundle, kind) for kind in kinds}
         front, layers = None, 0
         if "split" in hows:
             front, layers = _front(pair, split_layers)
-        edge = _Edge(bundle, drafter, useless, front, layers, edge_core)
+        edge = _Edge(bundle, drafters, front, layers, edge_core)
         yield lambda cell: _field(cell, contenders, addresses, edge)
 
 
-def _drafter(bundle: Bundle) -> Drafter:
-    return load_drafter(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=1)
+def _drafter(pair: Pair, bundle: Bundle, kind: Drafts) -> Drafter:
+    if kind == "lookup":
+        return lookup_drafter(bundle.vocabulary, context=_CONTEXT)
+    if kind == "useless":
+        bundle = bundle_of(dataclasses.replace(pair, useless=True))
+    return load_drafter(bundle, context=_CONTEXT, cache_mb=_CACHE_MB, threads=1, lookup=kind == "both")
 
 
 @contextlib.contextmanager
@@ -126,10 +128,7 @@ def _runner(contender: Contender, address: str, edge: _Edge) -> Runner:
     url = f"ws://{address}/v1/spec"
     if paradigm.mode == "cloud":
         return RuntimeRunner(EdgeRuntime(edge.bundle, url, mode="cloud"), sampling, None)
-    drafter = edge.drafter
-    if paradigm.useless:
-        assert edge.useless is not None
-        drafter = edge.useless
+    drafter = edge.drafters[paradigm.drafter]
     padded: PaddedConnector | None = None
     connector: Connector = lambda: connect(url, timeout=_CONNECT_TIMEOUT)  # noqa: E731
     if paradigm.how == "dssd":
