@@ -12,6 +12,7 @@ from acespec_edge.forecast import Forecast
 from acespec_edge.hint_record import HintRecord
 from acespec_edge.policy import Policy
 from acespec_edge.session_events import Committed
+from acespec_edge.target_cost import TargetCost
 from acespec_edge.track_record import LONGEST, ChainRecord
 
 _NODE_BYTES: Final = 4
@@ -22,33 +23,15 @@ _DRAFT_BYTES: Final = 40
 
 _VERDICT_BYTES: Final = 60
 
-_FIRST_VERIFY: Final = (0.05, 0.02)
-"""Seconds of a verification of one node, and the share of it that a further one adds: of a target nothing is
-known of."""
-
 _FIRST_FORWARD: Final = (0.03, 1 / 8)
-"""The same of a drafter."""
-
-_MOST_VERIFIED: Final = 256
-"""Nodes up to which verifications are told apart."""
-
-_USUAL: Final = 16
-"""Nodes by whose verification is said what a node takes."""
+"""Seconds of a forward of one node, and the share of it that a further one adds: of a drafter nothing is
+known of."""
 
 _KEPT: Final = 0.93
 """What a round leaves of the weight of those before: the last fourteen decide."""
 
-_INSTANT: Final = 1e-6
-"""Seconds that anything takes at least, whatever a cloud says of itself."""
-
 _TELLING: Final = 64
 """Prompt tokens from which on reading them tells how long reading takes, where others were kept."""
-
-_FIRST_NODES: Final = 8
-"""Nodes of the first draft at most: nobody knows yet what verifying them takes."""
-
-_KNOWN: Final = 4
-"""Verifications after which it is known what they take: rounds before that were badly chosen."""
 
 _MOST_GROWN: Final = 4096
 """Nodes grown in one round at most, however long it takes."""
@@ -68,7 +51,7 @@ class Controller:
         """``width``: most nodes in one forward."""
         self.policy = policy
         self.link = _core.LinkEstimate()
-        self.verify = _core.WidthCurve(_MOST_VERIFIED, *_FIRST_VERIFY)
+        self.target = TargetCost()
         self.forward = _core.WidthCurve(width, *_FIRST_FORWARD)
         self._width = width
         self._queue = 0.0
@@ -77,16 +60,9 @@ class Controller:
         nothing."""
         self._prompt = 1
         self._residual = False
-        self._step: float | None = None
-        self._verified = 0
-        self._smallest = _MOST_VERIFIED
-        self._verifications = self._by_nodes()
-        self._per_step = 1.0
-        """Tokens of a plain step: more than one where the cloud drafts for itself."""
         self._read: float | None = None
         self._cloud_read = 0.0
         self._composing = 0.0
-        self._largest = _FIRST_NODES // 2
         self._chains, self._hints = ChainRecord(), HintRecord()
         self._contest = Contest(policy)
         self._hit = 0.8
@@ -134,18 +110,9 @@ class Controller:
             if not verdict.reused or read >= _TELLING:
                 self._cloud_read = verdict.verify / read
         elif verdict.nodes == 0:
-            # On some machines one token is another kind of product than a few, and far cheaper.
-            step, self._step = self._step, verdict.verify
-            if step is not None:
-                self._step = step + (verdict.verify - step) / 8
-            if verdict.tokens:
-                self._per_step += (len(verdict.tokens) - self._per_step) / 8
+            self.target.stepped(len(verdict.tokens), verdict.verify)
         else:
-            self.verify.observe(min(verdict.nodes, _MOST_VERIFIED), max(_INSTANT, verdict.verify))
-            self._verified += 1
-            self._smallest = min(self._smallest, verdict.nodes)
-            self._largest = max(self._largest, verdict.nodes)
-        self._verifications = self._by_nodes()
+            self.target.verified(verdict.nodes, verdict.verify)
         if self._sent_idle and not verdict.rough:
             self._queue += (verdict.queue - self._queue) / 8
         # In place of the token that it rejects, this side draws another.
@@ -159,7 +126,7 @@ class Controller:
         self._seconds = _KEPT * self._seconds + seconds
         if self._residual:
             return
-        counts = (verdict.answered or self._contest.joins) and self._verified > _KNOWN
+        counts = (verdict.answered or self._contest.joins) and self.target.known
         forecast = self._forecast()
         rate = forecast.joining() if self._contest.joins else forecast.waited_for()
         self._contest.observe(tokens, seconds * rate, counts=counts)
@@ -186,13 +153,15 @@ class Controller:
             self._hints.asked()
         self.working(at, nodes)
         self._sent_idle = True
-        self._due = at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.verifying(nodes)
+        self._due = (
+            at + self.link.round_trip(size, _VERDICT_BYTES) + self._queue + self.target.verifying(nodes)
+        )
 
     def working(self, since: float, nodes: int) -> None:
         """The cloud verifies ``nodes`` nodes. ``since``: when a draft that it gets as it begins would have
         been sent."""
         self._sent_idle = False
-        self._send_by = since + self._queue + self.verifying(nodes)
+        self._send_by = since + self._queue + self.target.verifying(nodes)
         self._due = self._send_by + self.link.rtt
 
     # What follows.
@@ -206,26 +175,16 @@ class Controller:
     def rate(self) -> float:
         """Tokens a second, of the run so far; of the model before that has taken the time of a plain step:
         verdicts that arrive in one burst tell nothing."""
-        return self._tokens / self._seconds if self._seconds > self.step else self._forecast().waited_for()
+        return (
+            self._tokens / self._seconds
+            if self._seconds > self.target.step
+            else self._forecast().waited_for()
+        )
 
     @property
     def alone(self) -> float:
         """Tokens a second of the target alone."""
-        return self._per_step / max(_INSTANT, self.step + self._queue)
-
-    @property
-    def step(self) -> float:
-        """Seconds of a plain step of the target."""
-        return self.verifying(0) if self._step is None else self._step
-
-    def verifying(self, nodes: int) -> float:
-        """Seconds of a verification."""
-        return self._verifications[min(nodes, _MOST_VERIFIED)]
-
-    @property
-    def per_node(self) -> float:
-        """Seconds that verifying a node more takes, on the average over a draft of the usual size."""
-        return (self.verifying(_USUAL) - self.verifying(1)) / (_USUAL - 1)
+        return self.target.per_step / (self.target.step + self._queue)
 
     def drafting_pays(self) -> bool:
         """Whether to draft rather than leave the target alone, which goes on by itself meanwhile."""
@@ -247,7 +206,7 @@ class Controller:
             return self.policy.go_on or not self._contest.drafting
         if not self._contest.drafting or self.goes_on():
             return True
-        ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.step
+        ahead = self.link.rtt + self._cloud_read * tokens + 2 * self.target.step
         return self._read is not None and self._read * tokens > ahead
 
     def width(self, frontier: Sequence[float], now: float, *, drafted: int | None) -> int:
@@ -273,11 +232,6 @@ class Controller:
             if gain > cost and gain / seconds > density:
                 best, density = width, gain / seconds
         return best
-
-    @property
-    def cap(self) -> int:
-        """Most nodes of a draft: twice as many as have been verified at once before."""
-        return 2 * self._largest
 
     def count(self, weights: Sequence[float]) -> int:
         """How many nodes, of ``weights`` greatest first, are worth sending."""
@@ -312,7 +266,7 @@ class Controller:
         """B*: nodes that can be grown until the verdict on a draft of the usual size comes."""
         if self.policy.budget is not None:
             return self.policy.budget
-        until = self._away + self.verifying(0)
+        until = self._away + self.target.verifying(0)
         return min(_MOST_GROWN, max(1, self.forward.nodes_within(until, self._width)))
 
     def delta_is_due(self, now: float) -> bool:
@@ -326,7 +280,7 @@ class Controller:
         """
         if self.policy.in_flight is not None:
             return self.policy.in_flight
-        late = max(0.0, self.verifying(nodes) - self.link.rtt - self._composing)
+        late = max(0.0, self.target.verifying(nodes) - self.link.rtt - self._composing)
         bytes_price = nodes * _NODE_BYTES * self.link.seconds_per_byte_up
         return accepted + fits > self.rate * (fits * late + bytes_price)
 
@@ -342,8 +296,7 @@ class Controller:
     def why(self) -> str:
         """The estimates behind the choices, in one sentence."""
         return (
-            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, verifying {1e3 * self.verifying(1):.0f} ms "
-            f"for 1 node and {1e3 * self.verifying(_USUAL):.0f} ms for {_USUAL}, "
+            f"a round trip takes {1e3 * self.link.rtt:.0f} ms, {self.target.why()}, "
             f"a forward {1e3 * self.forward.seconds(1):.0f} ms; "
             f"the target takes {self._accepted:.2f} of the first guesses: {self.rate:.1f} tokens/s, "
             f"against {self.alone:.1f} of the target alone"
@@ -355,25 +308,10 @@ class Controller:
             return min(until) - now
         return float("inf") if self._due is None else self.link.deviation
 
-    def _by_nodes(self) -> list[float]:
-        """Seconds of verifications of 0 to ``_MOST_VERIFIED`` nodes: of none as much as a plain step, and of
-        fewer than have been tried no less. Until there has been a verification, a plain step tells what one
-        takes."""
-        curve = self.verify.table()
-        if self._step is None:
-            return [curve[0], *curve]
-        step = max(_INSTANT, self._step)
-        if not self._verified:
-            return [step, *(seconds * step / curve[0] for seconds in curve)]
-        # A cloud that drafts for itself takes longer for a step, and commits more.
-        tried = self._smallest - 1
-        step = min(step, curve[tried])
-        return [step, *(max(step, seconds) for seconds in curve[:tried]), *curve[tried:]]
-
     def _sending(self, most: int) -> list[float]:
         """Seconds of sending and verifying 0 to ``most`` nodes."""
         byte = _NODE_BYTES * self.link.seconds_per_byte_up
-        return [self.verifying(nodes) + byte * nodes for nodes in range(most + 1)]
+        return [self.target.verifying(nodes) + byte * nodes for nodes in range(most + 1)]
 
     @property
     def _away(self) -> float:
@@ -386,7 +324,7 @@ class Controller:
             hit=self._hit,
             forward=self.forward.seconds(1),
             away=self.link.round_trip(_DRAFT_BYTES, _VERDICT_BYTES),
-            step=max(_INSTANT, self.step + self._queue),
-            per_step=self._per_step,
+            step=self.target.step + self._queue,
+            per_step=self.target.per_step,
             verify=[self._queue + sent for sent in self._sending(LONGEST)],
         )

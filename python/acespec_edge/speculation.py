@@ -160,7 +160,7 @@ class _Speculation:
         if self._residual or self._policy.send == "chain":
             return self._chain()
         drafter, control = self._drafter, self._control
-        room = min(self._room(), control.cap) if self._remaining > 1 else 0
+        room = min(self._room(), control.target.cap) if self._remaining > 1 else 0
         while True:
             count = control.count(drafter.survey(room))
             enough = count >= room or drafter.ready + 1 >= self._remaining
@@ -176,7 +176,7 @@ class _Speculation:
         biased."""
         drafter, control = self._drafter, self._control
         # A verdict commits one token more than it accepts, and all must have room.
-        most = max(0, min(self._room(), control.cap, self._remaining - 1, drafter.room - 1))
+        most = max(0, min(self._room(), control.target.cap, self._remaining - 1, drafter.room - 1))
         length = self._policy.length
         if length is None and (self._residual or not self._policy.by_confidence):
             length = control.chain_length(most)

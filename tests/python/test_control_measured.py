@@ -12,10 +12,10 @@ from tests.python.control_kit import NODE, RTT, STEP, controller, measured, verd
 def test_measurements_become_prices() -> None:
     control = measured()
     assert control.link.rtt == pytest.approx(RTT, rel=0.2)
-    assert control.verifying(0) == pytest.approx(STEP, rel=0.05)
-    assert control.verifying(40) == pytest.approx(STEP + 40 * NODE, rel=0.05)
+    assert control.target.verifying(0) == pytest.approx(STEP, rel=0.05)
+    assert control.target.verifying(40) == pytest.approx(STEP + 40 * NODE, rel=0.05)
     assert control.rate == pytest.approx(5 / 0.2)
-    assert control.per_node == pytest.approx(NODE, rel=0.1)
+    assert control.target.per_node == pytest.approx(NODE, rel=0.1)
 
 
 def test_before_anything_is_measured_there_are_prices_too() -> None:
@@ -32,14 +32,14 @@ def test_plain_steps_are_measured_apart_from_verifications() -> None:
     control = measured()
     for number in range(60):
         control.answered(verdict(9.0 + number, verify=0.02, answered=False))
-    assert control.step == pytest.approx(0.02, rel=0.01)
+    assert control.target.step == pytest.approx(0.02, rel=0.01)
     assert control.alone == pytest.approx(1 / 0.02, rel=0.01)
-    assert control.verifying(6) == pytest.approx(STEP + 6 * NODE, rel=0.05)
-    assert control.verifying(1) == pytest.approx(STEP + NODE, rel=0.05)
-    assert control.verifying(0) == pytest.approx(0.02, rel=0.01)
-    before = control.step
+    assert control.target.verifying(6) == pytest.approx(STEP + 6 * NODE, rel=0.05)
+    assert control.target.verifying(1) == pytest.approx(STEP + NODE, rel=0.05)
+    assert control.target.verifying(0) == pytest.approx(0.02, rel=0.01)
+    before = control.target.step
     control.answered(verdict(99.0, 3, 8))
-    assert control.step == before
+    assert control.target.step == before
 
 
 def test_fewer_nodes_than_were_tried_cost_no_less_than_a_plain_step() -> None:
@@ -49,29 +49,29 @@ def test_fewer_nodes_than_were_tried_cost_no_less_than_a_plain_step() -> None:
     for number in range(1, 9):
         nodes = 8 * (1 + number % 2)
         control.answered(verdict(float(number), 3, nodes, verify=0.2 + 0.02 * nodes))
-    assert control.verifying(2) == pytest.approx(0.24, rel=0.05), "as it rises from 8 to 16"
+    assert control.target.verifying(2) == pytest.approx(0.24, rel=0.05), "as it rises from 8 to 16"
     for number in range(10, 40):
         control.answered(verdict(float(number), verify=0.3, answered=False))
-    assert control.verifying(0) == control.verifying(2) == pytest.approx(0.3, rel=0.05)
-    assert control.verifying(8) == pytest.approx(0.36, rel=0.05)
+    assert control.target.verifying(0) == control.target.verifying(2) == pytest.approx(0.3, rel=0.05)
+    assert control.target.verifying(8) == pytest.approx(0.36, rel=0.05)
 
 
 def test_a_plain_step_tells_of_verifications_until_there_is_one() -> None:
     control = controller()
     control.answered(verdict(0.0, rough=True))
     control.answered(verdict(1.0, verify=0.4))
-    assert control.verifying(0) == pytest.approx(0.4)
-    assert control.verifying(10) > 0.4
+    assert control.target.verifying(0) == pytest.approx(0.4)
+    assert control.target.verifying(10) > 0.4
     control.answered(verdict(2.0, 3, 4, verify=0.1))
-    assert control.verifying(4) == pytest.approx(0.1)
+    assert control.target.verifying(4) == pytest.approx(0.1)
 
 
 def test_the_prefill_is_neither_a_step_nor_a_round() -> None:
     control = controller()
     control.begin(1000)
     control.answered(verdict(7.0, rough=True, verify=5.0))
-    assert control.verifying(0) == pytest.approx(0.05)
-    assert control.step == pytest.approx(0.05)
+    assert control.target.verifying(0) == pytest.approx(0.05)
+    assert control.target.step == pytest.approx(0.05)
 
 
 def test_queues_are_those_that_an_idle_cloud_has() -> None:
@@ -79,14 +79,14 @@ def test_queues_are_those_that_an_idle_cloud_has() -> None:
     control.working(0.0, 8)
     for number in range(20):
         control.answered(verdict(10.0 + number, 3, 8, queue=0.5))
-    assert control.alone == pytest.approx(1 / control.step)
+    assert control.alone == pytest.approx(1 / control.target.step)
     control.sent(40.0, 8, 90)
     control.answered(verdict(40.3, 3, 8, queue=0.08))
-    assert control.alone == pytest.approx(1 / (control.step + 0.01))
+    assert control.alone == pytest.approx(1 / (control.target.step + 0.01))
     control.begin(10)
     control.answered(verdict(50.0, rough=True, queue=9.0))
     control.answered(verdict(51.0, queue=9.0))
-    assert control.alone == pytest.approx(1 / (control.step + 0.01)), "that was of the request before"
+    assert control.alone == pytest.approx(1 / (control.target.step + 0.01)), "that was of the request before"
 
 
 def test_a_new_request_forgets_the_pause_before_it() -> None:

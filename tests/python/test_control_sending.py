@@ -36,7 +36,7 @@ def test_a_node_is_sent_if_it_is_worth_more_than_it_costs(weights: list[float], 
 
 def sent(control: Controller, nodes: int) -> float:
     """Seconds of sending, at four bytes a node, and verifying."""
-    return control.verifying(nodes) + 4 * nodes * control.link.seconds_per_byte_up
+    return control.target.verifying(nodes) + 4 * nodes * control.link.seconds_per_byte_up
 
 
 def test_nodes_that_cost_nothing_are_sent_and_those_after_a_jump_are_not() -> None:
@@ -57,14 +57,14 @@ def test_nodes_that_cost_nothing_are_sent_and_those_after_a_jump_are_not() -> No
 def test_the_first_draft_is_small_and_later_ones_double() -> None:
     control = controller()
     control.begin(10)
-    assert control.cap == 8
+    assert control.target.cap == 8
     sizes = []
     for number in range(5):
-        sizes.append(control.cap)
-        control.answered(verdict(float(number), 3, control.cap))
+        sizes.append(control.target.cap)
+        control.answered(verdict(float(number), 3, control.target.cap))
     assert sizes == [8, 16, 32, 64, 128]
     control.answered(verdict(9.0, 3, 2))
-    assert control.cap == 256
+    assert control.target.cap == 256
 
 
 def test_dear_nodes_make_short_drafts() -> None:
@@ -169,7 +169,7 @@ def test_a_chain_longer_than_any_that_is_kept_book_of_is_taken() -> None:
 
 def test_the_budget_is_what_fits_before_the_verdict() -> None:
     control = measured("acespec")
-    round_ = control.link.round_trip(40, 60) + control.verifying(0)
+    round_ = control.link.round_trip(40, 60) + control.target.verifying(0)
     assert control.budget() == control.forward.nodes_within(round_, 16) > 16
     assert measured(replace(POLICIES["acespec"], budget=24)).budget() == 24
 
@@ -208,7 +208,7 @@ def test_a_delta_pays_if_its_tokens_outweigh_the_wait_of_the_draft_behind_it() -
     assert control.delta_pays(0.5, 0.5, 5)
     assert not control.delta_pays(0.0, 0.0, 5), "its bytes are not worth nothing"
     nodes = 250
-    late = control.verifying(nodes) - control.link.rtt
+    late = control.target.verifying(nodes) - control.link.rtt
     assert late > 0
     sent = nodes * 4 * control.link.seconds_per_byte_up
     fits = 0.5
