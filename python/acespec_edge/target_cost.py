@@ -27,9 +27,9 @@ _KNOWN: Final = 4
 
 
 class TargetCost:
-    """A curve over the nodes of a verification, learned while it is paid, and a mean over plain steps: on some
-    machines one token is another kind of product than a few, and far cheaper. Times are seconds. O(nodes) an
-    observation, else O(1). Not thread-safe.
+    """A curve over the nodes of a verification, learned while it is paid, and a mean over plain steps: on
+    some machines one token is another kind of product than a few, and far cheaper. Times are seconds.
+    O(nodes) an observation, else O(1). Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -88,8 +88,8 @@ class TargetCost:
         )
 
     def _by_nodes(self) -> list[float]:
-        """Of 0 to ``_MOST`` nodes: of none as much as a plain step, and of fewer than have been tried no less.
-        Until there has been a verification, a plain step tells what one takes."""
+        """Of 0 to ``_MOST`` nodes: of none as much as a plain step, and of fewer than have been tried no
+        less. Until there has been a verification, a plain step tells what one takes."""
         curve = self._curve.table()
         if self._step is None:
             return [curve[0], *curve]
