@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "acespec/policy/affine_cost.h"
 #include "acespec/policy/allocation.h"
 #include "acespec/policy/draft_length.h"
 #include "acespec/policy/link_estimate.h"
@@ -24,16 +23,6 @@ using Reals = std::vector<double>;
 using Weights = std::vector<float>;
 
 void bind_costs(py::module_& m) {
-  py::class_<AffineCost>(m, "AffineCost")
-      .def(py::init<double, double, double, double>(), py::arg("base"), py::arg("per_unit"),
-           py::arg("weight"), py::arg("size"))
-      .def("observe", &AffineCost::observe, py::arg("n"), py::arg("seconds"))
-      .def("__call__", &AffineCost::operator(), py::arg("n"))
-      .def_property_readonly("base", &AffineCost::base)
-      .def_property_readonly("per_unit", &AffineCost::per_unit)
-      .def_property_readonly("deviation", &AffineCost::deviation)
-      .def_property_readonly("samples", &AffineCost::samples);
-
   py::class_<WidthCurve>(m, "WidthCurve")
       .def(py::init<std::size_t, double, double>(), py::arg("max_width"), py::arg("first_guess_seconds"),
            py::arg("node_share"))

@@ -536,29 +536,6 @@ class TraceEngine(Engine):
         shapes that do not fit. Not while a forward runs.
         """
 
-class AffineCost:
-    """Online estimate of ``seconds = base + per_unit * n``, both at least 0. ``per_unit`` is worth ``weight``
-    samples of sizes from 0 to ``size``, ``base`` holds until the first sample.
-
-    Weighted least squares over about 64 samples. While all n are equal, ``base`` alone moves. A sample more
-    than 5 mean deviations off counts as one at that distance; after four in a row on one side the line moves
-    there. Raises UsageError for numbers that are negative or not finite.
-    """
-
-    def __init__(self, base: float, per_unit: float, weight: float, size: float) -> None: ...
-    def observe(self, n: float, seconds: float) -> None: ...
-    def __call__(self, n: float) -> float:
-        """Expected seconds of size ``n``."""
-    @property
-    def base(self) -> float: ...
-    @property
-    def per_unit(self) -> float: ...
-    @property
-    def deviation(self) -> float:
-        """Mean distance of a sample from the line, seconds."""
-    @property
-    def samples(self) -> int: ...
-
 class WidthCurve:
     """Seconds of a forward by its width in nodes, 1 to ``max_width``: never falls, linear between measured
     widths and beyond; until the second is measured, a node costs ``node_share`` of a forward of width 1.

@@ -12,31 +12,11 @@ from hypothesis import strategies as st
 
 from acespec_edge import _core
 
-amounts = st.floats(0, 1e4, allow_subnormal=False)
 shares = st.just(0.0) | st.floats(1e-9, 1)
 
 
 def falling(values: list[float]) -> list[float]:
     return sorted(values, reverse=True)
-
-
-@given(
-    st.lists(st.tuples(amounts, amounts), max_size=60),
-    amounts,
-    amounts,
-    st.floats(0.1, 64),
-    st.floats(0.1, 64),
-)
-def test_an_affine_cost_stays_a_cost(
-    samples: list[tuple[float, float]], base: float, per_unit: float, weight: float, size: float
-) -> None:
-    cost = _core.AffineCost(base, per_unit, weight, size)
-    assert cost(3) == pytest.approx(base + 3 * per_unit)
-    for n, seconds in samples:
-        cost.observe(n, seconds)
-        assert cost.base >= 0 and cost.per_unit >= 0 and cost.deviation >= 0
-        assert math.isfinite(cost(1e4))
-    assert cost.samples == len(samples)
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.floats(1e-6, 1e3)), max_size=60), st.floats(1e-6, 1e3))
@@ -137,8 +117,6 @@ def test_the_nodes_that_are_worth_their_price(weights: list[float], steps: list[
 @pytest.mark.parametrize(
     ("call", "names"),
     [
-        (lambda: _core.AffineCost(0.1, -1, 1, 1), "per_unit is -1"),
-        (lambda: _core.AffineCost(0.1, 0, 1, 1).observe(1, math.nan), "seconds is nan"),
         (lambda: _core.WidthCurve(0, 0.1, 0.1), "max_width is 0"),
         (lambda: _core.WidthCurve(4, 0.1, 0.1).observe(5, 0.1), "width is 5"),
         (lambda: _core.RoundTrip().observe(math.inf, 0), "seconds is inf"),
