@@ -113,9 +113,20 @@ def test_only_wanted_rows_have_logits(exact) -> None:
 def test_a_quantised_graph_asks_for_no_other_operators_than_promised(models, tmp_path) -> None:
     out = export_bundle(open_source(models["qwen3"][0]), tmp_path / "b", "int4")
     graph = onnx.load(out / "model.onnx", load_external_data=False)
-    assert {entry.domain: entry.version for entry in graph.opset_import} == {"": 23, "com.microsoft": 1}
-    own = {node.op_type for node in graph.graph.node if node.domain == "com.microsoft"}
-    assert own == {"MatMulNBits", "GatherBlockQuantized"}
+    versions = {entry.domain: entry.version for entry in graph.opset_import}
+    assert versions == {"": 23, "com.microsoft": 1, "acespec": 1}
+    own = {(node.domain, node.op_type) for node in graph.graph.node if node.domain}
+    runtimes = {("com.microsoft", "MatMulNBits"), ("com.microsoft", "GatherBlockQuantized")}
+    assert own == {*runtimes, ("acespec", "RingAttention")}
+    onnx.checker.check_model(str(out / "model.onnx"))
+
+
+def test_our_own_operator_comes_with_what_it_computes_in_standard_ones(models, tmp_path) -> None:
+    out = export_bundle(open_source(models["gemma2"][0]), tmp_path / "b", "int8")
+    (function,) = onnx.load(out / "model.onnx", load_external_data=False).functions
+    assert (function.domain, function.name) == ("acespec", "RingAttention")
+    assert {node.domain for node in function.node} == {""}
+    assert {entry.domain: entry.version for entry in function.opset_import} == {"": 23}
 
 
 def test_the_exact_graph_has_standard_operators_only(exact) -> None:
@@ -137,9 +148,9 @@ def test_quantised_logits_resemble_the_exact_ones(kind, quant, likeness, models,
     assert cosine.mean() > likeness
 
 
-@pytest.mark.parametrize("quant", ["fp32", "int4"])
-def test_the_native_engine_says_the_same(quant, models, tmp_path) -> None:
-    bundle = Bundle.load(export_bundle(open_source(models["qwen2"][0]), tmp_path / "b", quant))
+@pytest.mark.parametrize(("kind", "quant"), [("qwen2", "fp32"), *((kind, "int4") for kind in KINDS)])
+def test_the_native_engine_says_the_same(kind, quant, models, tmp_path) -> None:
+    bundle = Bundle.load(export_bundle(open_source(models[kind][0]), tmp_path / "b", quant))
     engine = _core.OrtEngine(str(bundle.model_file), ort_library(), slots=128, vocabulary=bundle.vocabulary)
     assert (engine.info.vocabulary, engine.info.logits_width) == (TOKENS, PADDED)
     places = list(range(len(PROMPT)))

@@ -19,7 +19,7 @@ from acespec_edge.export.blocks import CpuOperators, Operators, Precision, Stand
 from acespec_edge.export.gpu_operators import GpuOperators
 from acespec_edge.export.graph import DecoderGraph
 from acespec_edge.export.ops import GPU_OPSET, OPSET, GraphWriter, WeightFile
-from acespec_edge.export.spelling import Opset23Spelling, PlainSpelling, Spelling
+from acespec_edge.export.spelling import NativeSpelling, Opset23Spelling, PlainSpelling, Spelling
 from acespec_edge.vocabulary import Vocabulary
 
 Progress = Callable[[str, float], None]
@@ -27,10 +27,11 @@ Progress = Callable[[str, float], None]
 
 WEIGHTS = f"{MODEL}.data"
 
-# The head decides between close candidates and pays for 8 bits; docs/engine.md has the measurements.
+# The head decides between close candidates, which pays for 8 bits, but not for all tokens; docs/engine.md has
+# the measurements.
 _PRECISIONS = {
-    "int4": Precision(layers=4, tables=8, block=32),
-    "int8": Precision(layers=8, tables=8, block=32),
+    "int4": Precision(layers=4, tables=8, block=32, coarse=4, coarse_block=128),
+    "int8": Precision(layers=8, tables=8, block=32, coarse=4, coarse_block=128),
 }
 # Bits of the layers' weights in graphs for GPUs.
 _GPU_BITS = {"cuda-fp16": 16, "tensorrt-fp16": 16, "tensorrt-int8": 8, "tensorrt-int4": 4}
@@ -87,7 +88,7 @@ def _write_model(source: Source, folder: Path, quant: str, progress: Progress) -
         if gpu is not None:
             operators, spelling = GpuOperators(graph, gpu), PlainSpelling(graph)
         elif quant != "fp32":
-            operators = CpuOperators(graph, _PRECISIONS[quant])
+            operators, spelling = CpuOperators(graph, _PRECISIONS[quant]), NativeSpelling(graph)
         DecoderGraph(source, graph, operators, spelling).write(progress)
     finally:
         weights.close()
