@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
 
@@ -13,13 +12,6 @@
 #define ACESPEC_WIDE __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define ACESPEC_WIDE
-#endif
-
-// Elements of a and b by number, those of b after those of a.
-#if __has_builtin(__builtin_shufflevector)
-#define ACESPEC_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define ACESPEC_PICK(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
 #endif
 
 namespace acespec::ort {
@@ -33,7 +25,6 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 // Vectors of the compiler's own, which it splits where the machine's are shorter.
 using Floats = float __attribute__((vector_size(kWidth * sizeof(float))));
-using Places = std::int32_t __attribute__((vector_size(kWidth * sizeof(float))));
 
 struct Lane {
   const float* query;
@@ -45,21 +36,40 @@ struct Lane {
   std::memcpy(&x, from, sizeof x);
 }
 
-/// The sums of four vectors, stride apart: they are folded while they are joined, so that four take no more
-/// steps than two would apart.
+#if defined(__x86_64__) && __has_builtin(__builtin_shufflevector)
+/// The sums of four vectors, written `stride` apart. Vectors are folded while they are joined, so that four
+/// take no more steps than two would apart: eight elements belong to each of two, then four to each of four,
+/// then one counts.
 [[gnu::always_inline]] inline void sum_each(const Floats (&x)[kLanes], float* sums, std::size_t stride) {
-  // Eight elements belong to each of two vectors, then four to each of four, then one counts.
-  const Floats a = ACESPEC_PICK(x[0], x[1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-                   ACESPEC_PICK(x[0], x[1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-  const Floats b = ACESPEC_PICK(x[2], x[3], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-                   ACESPEC_PICK(x[2], x[3], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-  Floats all = ACESPEC_PICK(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-               ACESPEC_PICK(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-  all += ACESPEC_PICK(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  all += ACESPEC_PICK(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  const auto halves = [](const Floats& a, const Floats& b, Floats& out) __attribute__((always_inline)) {
+    out = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+          __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  };
+  Floats a;
+  Floats b;
+  halves(x[0], x[1], a);
+  halves(x[2], x[3], b);
+  Floats all = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+               __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  all += __builtin_shufflevector(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  all += __builtin_shufflevector(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
   for (std::size_t lane = 0; lane < kLanes; ++lane)
     sums[lane * stride] = all[lane * 4];
 }
+#else
+/// The same for processors with short vectors: what is folded above within one is whole vectors there.
+[[gnu::always_inline]] inline void sum_each(const Floats (&x)[kLanes], float* sums, std::size_t stride) {
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    float parts[kWidth];
+    std::memcpy(parts, &x[lane], sizeof parts);
+    for (std::size_t width = kWidth / 2; width > 0; width /= 2) {
+      for (std::size_t i = 0; i < width; ++i)
+        parts[i] += parts[i + width];
+    }
+    sums[lane * stride] = parts[0];
+  }
+}
+#endif
 
 /// Of one head's rows the processor does not guess the next by itself.
 [[gnu::always_inline]] inline void prefetch(const float* row, std::size_t size) {
