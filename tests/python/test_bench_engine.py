@@ -20,6 +20,6 @@ def test_figures_of_a_small_model(tmp_path: Path) -> None:
     kv_bytes = 2 * bundle.layers * bundle.kv_width * 4
     assert abs(found["cache_mib"] - 1280 * kv_bytes / 2**20) <= 0.05
     assert 0 < found["rest_of_step"] < 1
-    assert 0 < found["rank_ms"]["greedy"]
-    assert 0 < found["start_seconds"]["cpu"]
+    assert found["rank_ms"]["greedy"] > 0
+    assert found["start_seconds"]["cpu"] > 0
     assert report(found).splitlines()[1].startswith(f"memory: {found['resident_mib']} MiB, ")

@@ -13,7 +13,7 @@ from acespec_edge.export.architecture import ModelSpec
 from acespec_edge.export.blocks import Operators
 from acespec_edge.export.ops import GraphWriter
 from acespec_edge.export.rotary import rotary_frequencies
-from acespec_edge.export.spelling import Heads, RingLayer, Spelling
+from acespec_edge.export.spelling import Heads, Spelling
 
 LayerTensor = Callable[[int, str], NDArray[np.float32]]
 """A layer's tensor by its number and the canonical name within it."""
@@ -41,12 +41,11 @@ class AttentionWriter:
         self._spec = spec
         self._spelling = spelling
         scale = spec.attention_scale or float(spec.head_dim) ** -0.5
-        group = spec.heads // spec.kv_heads
-        self._heads = Heads(spec.kv_heads, spec.head_dim, group, scale, spec.attention_softcap)
+        self._heads = Heads(spec.kv_heads, spec.head_dim, scale, spec.attention_softcap)
         self._graph = graph
         self._operators = operators
         self._tensor = tensor
-        self._group = group
+        self._group = spec.heads // spec.kv_heads
         self._biases: dict[int, str] = {}  # by window
 
     def inputs(self) -> None:
@@ -56,13 +55,14 @@ class AttentionWriter:
         graph.input("position_ids", TensorProto.INT64, [1, "T"])
         graph.input("kv_slots", TensorProto.INT64, ["T"])
         graph.input("attention_bias", TensorProto.FLOAT, ["T", "S"])
+        graph.node("Unsqueeze", ["kv_slots", graph.ints(0, 2)], "slot_index")
         windows = {spec.window(layer) for layer in range(spec.layers)}
         if windows != {0}:
             graph.input("slot_positions", TensorProto.INT64, ["S"])
             graph.node("Reshape", ["position_ids", graph.ints(-1, 1)], "row_position")
             graph.node("Sub", ["row_position", "slot_positions"], "distance")
         for window in sorted(windows):
-            self._biases[window] = self._bias_within(window)
+            self._biases[window] = self._folded_bias(self._bias_within(window))
         # The angles of a forward are computed once: a table of them would be as long as the longest context.
         graph.node("Cast", ["position_ids"], "positions", to=TensorProto.FLOAT)
         graph.node("Unsqueeze", ["positions", graph.ints(2)], "position_column")
@@ -73,7 +73,7 @@ class AttentionWriter:
     def attend(self, layer: int, x: str) -> str:
         """Rows [1, T, hidden] -> [1, T, q_width]: keys and values go into their slots, then rows attend.
         Heads are in the folded order, which `folded()` gives to the weights that follow."""
-        spec = self._spec
+        spec, graph, prefix = self._spec, self._graph, f"l{layer}"
         q, k, v = self._project(layer, x)
         if spec.qk_norm:
             q = self._head_norm(q, spec.heads, self._tensor(layer, names.Q_NORM))
@@ -85,8 +85,15 @@ class AttentionWriter:
             q = self._spelling.rotate(q, f"{q}.rotated", angles, spec.heads, *sizes)
             k = self._spelling.rotate(k, f"{k}.rotated", angles, spec.kv_heads, *sizes)
         k, v = (self._spelling.stored(x, f"{x}.stored") for x in (k, v))
-        ring = RingLayer(q, k, v, self._biases[spec.window(layer)], str(layer))
-        return self._spelling.over_ring(ring, f"l{layer}.attended", self._heads)
+        keys = graph.node("ScatterND", [f"past_k.{layer}", "slot_index", k], f"present_k.{layer}")
+        values = graph.node("ScatterND", [f"past_v.{layer}", "slot_index", v], f"present_v.{layer}")
+        if self._group > 1:
+            q = graph.node("Reshape", [q, graph.ints(1, -1, spec.kv_width)], f"{prefix}.q.folded")
+        bias = self._biases[spec.window(layer)]
+        attended = self._spelling.attention(q, keys, values, bias, f"{prefix}.attended", self._heads)
+        if self._group > 1:
+            attended = graph.node("Reshape", [attended, graph.ints(1, -1, spec.q_width)], f"{attended}.rows")
+        return attended
 
     def folded(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
         """Reorders the query heads (first axis) from [kv_heads, group] to [group, kv_heads]."""
@@ -124,6 +131,17 @@ class AttentionWriter:
         hidden = graph.constant("hidden", np.array(-np.inf, np.float32))
         near = graph.node("Less", ["distance", limit], f"near.{window}")
         return graph.node("Where", [near, "attention_bias", hidden], f"attention_bias.{window}")
+
+    def _folded_bias(self, bias: str) -> str:
+        """Repeats each row of the bias for every query head of a group: [T, S] -> [T * group, S]."""
+        graph = self._graph
+        if self._group == 1:
+            return bias
+        graph.node("Unsqueeze", [bias, graph.ints(1)], f"{bias}.row")
+        graph.node("Expand", [f"{bias}.row", graph.ints(1, self._group, 1)], f"{bias}.group")
+        graph.node("Shape", [bias], f"{bias}.visible", start=1, end=2)
+        graph.node("Concat", [graph.ints(-1), f"{bias}.visible"], f"{bias}.shape", axis=0)
+        return graph.node("Reshape", [f"{bias}.group", f"{bias}.shape"], f"{bias}.folded")
 
     def _angles(self, name: str, *, windowed: bool) -> None:
         """Cosines and sines [1, T, rotary_dim / 2] of the rows' positions: {name}_cos and {name}_sin."""

@@ -19,7 +19,7 @@ from acespec_edge.export.blocks import CpuOperators, Operators, Precision, Stand
 from acespec_edge.export.gpu_operators import GpuOperators
 from acespec_edge.export.graph import DecoderGraph
 from acespec_edge.export.ops import GPU_OPSET, OPSET, GraphWriter, WeightFile
-from acespec_edge.export.spelling import NativeSpelling, Opset23Spelling, PlainSpelling, Spelling
+from acespec_edge.export.spelling import Opset23Spelling, PlainSpelling, Spelling
 from acespec_edge.vocabulary import Vocabulary
 
 Progress = Callable[[str, float], None]
@@ -88,7 +88,7 @@ def _write_model(source: Source, folder: Path, quant: str, progress: Progress) -
         if gpu is not None:
             operators, spelling = GpuOperators(graph, gpu), PlainSpelling(graph)
         elif quant != "fp32":
-            operators, spelling = CpuOperators(graph, _PRECISIONS[quant]), NativeSpelling(graph)
+            operators = CpuOperators(graph, _PRECISIONS[quant])
         DecoderGraph(source, graph, operators, spelling).write(progress)
     finally:
         weights.close()

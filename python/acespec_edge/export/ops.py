@@ -15,7 +15,6 @@ OPSET = 23
 GPU_OPSET = 21  # the first with weights of 4 bits in blocks
 IR_VERSION = 11  # the newest that runtime 1.23 reads
 CONTRIB = "com.microsoft"
-OWN = "acespec"  # operators that the native engine brings along
 
 _ALIGNMENT = 4096  # external tensors start on page borders, so that a runtime may map them
 _INLINE_BYTES = 1024
@@ -60,7 +59,6 @@ class GraphWriter:
         self._constants: dict[str, onnx.TensorProto] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
-        self._functions: dict[str, onnx.FunctionProto] = {}
 
     def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
         self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
@@ -125,38 +123,6 @@ class GraphWriter:
         self._nodes.append(helper.make_node(op, inputs, names, name=first, domain=domain, **attributes))
         return first
 
-    def once(self, op: str, inputs: Sequence[str], out: str, **attributes: Any) -> str:
-        """node() for what several parts of the graph need: `out` names one node, whoever asks first."""
-        if all(node.name != out for node in self._nodes):
-            self.node(op, inputs, out, **attributes)
-        return out
-
-    def body(self) -> GraphWriter:
-        """A writer for what a function does; its constants must be small."""
-        return GraphWriter(self._weights, self._opset)
-
-    def has_function(self, name: str) -> bool:
-        return name in self._functions
-
-    def function(
-        self,
-        name: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        attributes: Sequence[str],
-        body: GraphWriter,
-    ) -> None:
-        """Says what operator `name` of domain OWN computes: `body`'s nodes, which a runtime without that
-        operator runs in its place."""
-        constants = [
-            helper.make_node("Constant", [], [tensor.name], value=tensor)
-            for tensor in body._constants.values()
-        ]
-        opsets = [helper.make_opsetid("", self._opset)]
-        self._functions[name] = helper.make_function(
-            OWN, name, inputs, outputs, [*constants, *body._nodes], opsets, attributes
-        )
-
     def model(self, name: str) -> onnx.ModelProto:
         """The finished model, less constants that no node reads; `name` is only for readers."""
         read = {entry for node in self._nodes for entry in node.input}
@@ -165,12 +131,6 @@ class GraphWriter:
         domains = [helper.make_opsetid("", self._opset)]
         if any(node.domain == CONTRIB for node in self._nodes):
             domains.append(helper.make_opsetid(CONTRIB, 1))
-        if self._functions:
-            domains.append(helper.make_opsetid(OWN, 1))
         return helper.make_model(
-            graph,
-            opset_imports=domains,
-            functions=list(self._functions.values()),
-            ir_version=IR_VERSION,
-            producer_name="acespec-edge",
+            graph, opset_imports=domains, ir_version=IR_VERSION, producer_name="acespec-edge"
         )

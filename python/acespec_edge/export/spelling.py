@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,33 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from acespec_edge.export.ops import OWN, GraphWriter
-
-_RING_ATTENTION = "RingAttention"
+from acespec_edge.export.ops import GraphWriter
 
 
 @dataclass(frozen=True)
 class Heads:
-    """How attention reads rows: `count` heads of `size` floats each, `group` query heads for each, scores
-    times `scale`, then, with a `cap`, cap * tanh(score / cap)."""
+    """How attention reads rows: `count` heads of `size` floats each, scores times `scale`, then, with a
+    `cap`, cap * tanh(score / cap)."""
 
     count: int
     size: int
-    group: int
     scale: float
     cap: float | None = None
-
-
-@dataclass(frozen=True)
-class RingLayer:
-    """What attention of one layer reads: rows q [1, T, group * heads], k and v [1, T, heads], these in the
-    ring's number type, and bias [T, S]. `tag` ends the names of the layer's past and present tensors."""
-
-    q: str
-    k: str
-    v: str
-    bias: str
-    tag: str
 
 
 class Spelling(Protocol):
@@ -58,9 +42,8 @@ class Spelling(Protocol):
         """Rows of keys or values in the ring's number type."""
         ...
 
-    def over_ring(self, layer: RingLayer, out: str, heads: Heads) -> str:
-        """Writes k and v into the slots kv_slots of past_k.{tag} and past_v.{tag}, as present_k.{tag} and
-        present_v.{tag}, and lets the rows of q attend over those; returns [1, T, group * heads]."""
+    def attention(self, q: str, keys: str, values: str, bias: str, out: str, heads: Heads) -> str:
+        """Rows q [1, rows, heads] over the ring's keys and values [S, heads], bias float32 [rows, S]."""
         ...
 
 
@@ -84,10 +67,7 @@ class Opset23Spelling:
     def stored(self, x: str, out: str) -> str:
         return x
 
-    def over_ring(self, layer: RingLayer, out: str, heads: Heads) -> str:
-        return written_over_ring(self._graph, layer, out, heads, self._attention)
-
-    def _attention(self, q: str, keys: str, values: str, bias: str, out: str, heads: Heads) -> str:
+    def attention(self, q: str, keys: str, values: str, bias: str, out: str, heads: Heads) -> str:
         graph = self._graph
         if heads.cap is not None:
             # The operator caps after the bias in some runtimes, which would show what is hidden.
@@ -95,36 +75,6 @@ class Opset23Spelling:
         batch = [graph.node("Unsqueeze", [x, graph.ints(0)], f"{x}.batch") for x in (keys, values)]
         counts: dict[str, Any] = {"q_num_heads": heads.count, "kv_num_heads": heads.count}
         return graph.node("Attention", [q, *batch, bias], out, scale=heads.scale, **counts)
-
-
-class NativeSpelling(Opset23Spelling):
-    """The same, with attention as the native engine's own operator RingAttention: one pass over the ring,
-    without the copies that the standard one makes of it. The model says in standard operators what it
-    computes, for any other runtime."""
-
-    def over_ring(self, layer: RingLayer, out: str, heads: Heads) -> str:
-        graph, tag = self._graph, layer.tag
-        past = [f"past_k.{tag}", f"past_v.{tag}"]
-        inputs = [layer.q, layer.k, layer.v, "kv_slots", layer.bias, *past]
-        sizes: dict[str, Any] = {
-            "kv_heads": heads.count,
-            "head_dim": heads.size,
-            "group": heads.group,
-            "scale": heads.scale,
-            "cap": heads.cap or 0.0,
-        }
-        if not graph.has_function(_RING_ATTENTION):
-            self._describe(list(sizes), heads)
-        outputs = [out, f"present_k.{tag}", f"present_v.{tag}"]
-        return graph.node(_RING_ATTENTION, inputs, outputs, domain=OWN, **sizes)
-
-    def _describe(self, attributes: list[str], heads: Heads) -> None:
-        body = self._graph.body()
-        layer = RingLayer("q", "k", "v", "bias", "all")
-        attended = Opset23Spelling(body).over_ring(layer, "attended", heads)
-        inputs = ["q", "k", "v", "kv_slots", "bias", "past_k.all", "past_v.all"]
-        outputs = [attended, "present_k.all", "present_v.all"]
-        self._graph.function(_RING_ATTENTION, inputs, outputs, attributes, body)
 
 
 class PlainSpelling:
@@ -171,42 +121,10 @@ class PlainSpelling:
     def stored(self, x: str, out: str) -> str:
         return self._graph.node("Cast", [x], out, to=TensorProto.FLOAT16)
 
-    def over_ring(self, layer: RingLayer, out: str, heads: Heads) -> str:
-        return written_over_ring(self._graph, layer, out, heads, self._attention)
-
-    def _attention(self, q: str, keys: str, values: str, bias: str, out: str, heads: Heads) -> str:
+    def attention(self, q: str, keys: str, values: str, bias: str, out: str, heads: Heads) -> str:
         graph = self._graph
         half = graph.node("Cast", [q], f"{q}.half", to=TensorProto.FLOAT16)
         return written_attention(graph, half, keys, values, bias, out, heads, half=True)
-
-
-def written_over_ring(
-    graph: GraphWriter, layer: RingLayer, out: str, heads: Heads, attention: Callable[..., str]
-) -> str:
-    """Spelling.over_ring() around `attention`, which is given rows of as many heads as there are of keys:
-    query heads are folded into rows."""
-    tag, width = layer.tag, heads.count * heads.size
-    slots = graph.once("Unsqueeze", ["kv_slots", graph.ints(0, 2)], "slot_index")
-    keys, values = (
-        graph.node("ScatterND", [f"past_{part}.{tag}", slots, rows], f"present_{part}.{tag}")
-        for part, rows in (("k", layer.k), ("v", layer.v))
-    )
-    if heads.group == 1:
-        return attention(layer.q, keys, values, layer.bias, out, heads)
-    q = graph.node("Reshape", [layer.q, graph.ints(1, -1, width)], f"{out}.q")
-    bias = folded_bias(graph, layer.bias, heads.group)
-    folded = attention(q, keys, values, bias, f"{out}.folded", heads)
-    return graph.node("Reshape", [folded, graph.ints(1, -1, heads.group * width)], out)
-
-
-def folded_bias(graph: GraphWriter, bias: str, group: int) -> str:
-    """Repeats each row of the bias for every query head of a group: [T, S] -> [T * group, S]. Once for all
-    layers."""
-    graph.once("Unsqueeze", [bias, graph.ints(1)], f"{bias}.row")
-    graph.once("Expand", [f"{bias}.row", graph.ints(1, group, 1)], f"{bias}.group")
-    graph.once("Shape", [bias], f"{bias}.visible", start=1, end=2)
-    graph.once("Concat", [graph.ints(-1), f"{bias}.visible"], f"{bias}.shape", axis=0)
-    return graph.once("Reshape", [f"{bias}.group", f"{bias}.shape"], f"{bias}.folded")
 
 
 def written_attention(

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "acespec/engine/ort/api.h"
-#include "acespec/engine/ort/attention_op.h"
 #include "acespec/engine/ort/host_memory.h"
 
 namespace acespec::ort {
@@ -20,7 +19,6 @@ class Runtime {
   [[nodiscard]] Ort::Env& environment() noexcept { return environment_; }
   /// Of host memory; all sessions use it.
   [[nodiscard]] Ort::UnownedAllocator allocator() noexcept { return memory_.allocator(); }
-  [[nodiscard]] OrtCustomOpDomain* own_operators() noexcept { return operators_.domain(); }
   [[nodiscard]] const std::string& version() const noexcept { return version_; }
   /// The runtime's own names of the execution providers it was built with.
   [[nodiscard]] static std::vector<std::string> providers() { return Ort::GetAvailableProviders(); }
@@ -31,7 +29,6 @@ class Runtime {
   std::string library_;  ///< with symbolic links resolved
   std::string version_;
   HostMemory memory_;
-  OwnOperators operators_;
   Ort::Env environment_;
 };
 

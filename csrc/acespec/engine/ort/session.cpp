@@ -94,7 +94,6 @@ Ort::Session open_session(Runtime& runtime, const OrtOptions& options, const std
   settings.SetInterOpNumThreads(1);
   // T, S and R change from call to call; a pattern would be kept for each combination ever seen.
   settings.DisableMemPattern();
-  Ort::ThrowOnError(Ort::GetApi().AddCustomOpDomain(settings, runtime.own_operators()));
   settings.AddConfigEntry("session.use_env_allocators", "1");
   settings.AddConfigEntry("session.intra_op.allow_spinning", options.spinning ? "1" : "0");
   settings.AddConfigEntry("session.force_spinning_stop", "1");
