@@ -15,6 +15,7 @@ from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from acespec_edge.export.build import export_bundle
+from acespec_edge.export.quantize import quantize_blocks
 from acespec_edge.export.sources import open_source
 from acespec_edge.ort_library import ort_library
 from tests.python.small_models import CONFIGS, PADDED, TOKENS, GraphRunner, save_random_model
@@ -116,6 +117,33 @@ def test_a_quantised_graph_asks_for_no_other_operators_than_promised(models, tmp
     assert {entry.domain: entry.version for entry in graph.opset_import} == {"": 23, "com.microsoft": 1}
     own = {node.op_type for node in graph.graph.node if node.domain == "com.microsoft"}
     assert own == {"MatMulNBits", "GatherBlockQuantized"}
+
+
+def test_the_best_logits_are_those_of_the_table_and_the_others_coarse(models, tmp_path) -> None:
+    folder, model = models["qwen2"]
+    out = export_bundle(open_source(folder), tmp_path / "b", "int8")
+    graph = onnx.load(out / "model.onnx", load_external_data=False)
+    hidden = next(node.input[0] for node in graph.graph.node if node.name == "logits.coarse")
+    graph.graph.output.append(onnx.helper.make_tensor_value_info(hidden, onnx.TensorProto.FLOAT, None))
+    onnx.save(graph, out / "model.onnx")
+    runner = GraphRunner(out)
+    feeds = {
+        "input_ids": np.array([PROMPT], np.int64),
+        "position_ids": np.arange(len(PROMPT))[None],
+        "kv_slots": np.arange(len(PROMPT)),
+        "attention_bias": np.where(np.tri(len(PROMPT), 64) > 0, np.float32(0), np.float32(-np.inf)),
+        "rows": np.arange(len(PROMPT)),
+    }
+    feeds |= {name: ring[:64] for name, ring in runner.ring.items()}
+    logits, rows = runner.session.run(["logits", hidden], feeds)
+    table = open_source(folder).tensor("head" if not model.config.tie_word_embeddings else "embed")
+    exact = rows @ quantize_blocks(table, 8, 32).dequantize().T
+    best = np.argsort(-logits, axis=1)
+    for row in range(len(PROMPT)):
+        error = np.abs(logits[row] - exact[row])
+        assert error[best[row, :8]].max() < 1e-3
+        assert (error < 1e-3).sum() >= 32
+        assert error.max() > 1e-2
 
 
 def test_the_exact_graph_has_standard_operators_only(exact) -> None:

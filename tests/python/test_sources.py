@@ -229,6 +229,19 @@ def test_gguf_facts(tmp_path: Path) -> None:
         source.tensor("head")
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.05, 1.0])
+def test_a_tied_table_that_a_gguf_file_holds_twice_is_taken_once(noise: float, tmp_path: Path) -> None:
+    tensors = random_tensors("llama")
+    head = tensors["output.weight"]
+    error = np.random.default_rng(3).standard_normal(head.shape).astype(np.float32) * head.std()
+    tensors["token_embd.weight"] = head + np.float32(noise) * error
+    path = write_gguf(tmp_path / "m.gguf", shape_fields("llama") | tokenizer_fields(), tensors)
+    source = open_source(path)
+    assert source.spec.tied_head == (noise < 1)
+    table = head if noise < 1 else tensors["token_embd.weight"]
+    np.testing.assert_array_equal(source.tensor("embed"), table)
+
+
 def test_quantised_gguf_tensors_are_dequantised(tmp_path: Path) -> None:
     tensors = random_tensors("qwen2")
     kinds = {

@@ -3,6 +3,7 @@
 Milliseconds, median and best of the repeats, for 1 to 16 nodes after 496 tokens of context in 512 slots, the
 logits of every node taken out. The two take turns within each repeat, so that other work on the machine hits
 both. llama.cpp comes with `pip install llama-cpp-python` and runs the file the bundle was exported from.
+Before that: start-up, memory, and what a step has beside its forward.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from acespec_edge.bundle import QUANTS, Bundle
 from acespec_edge.errors import UsageError
 from acespec_edge.ort_library import ort_library
 from tools.bench import command
+from tools.bench.engine_figures import figures
+from tools.bench.engine_figures import report as in_words
 from tools.bench.pairs import PAIRS, bundle_of
 
 NODES = (1, 4, 8, 16)
@@ -47,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quant", choices=QUANTS, default="int4", help="of a model given by name (int4)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of one forward (1)")
     parser.add_argument("--repeats", type=int, default=20, metavar="N", help="forwards of each size (20)")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="time that the process got: for one thread on a machine that does other work too",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     options = parser.parse_args(arguments)
     return command.run(lambda: _measure(options))
@@ -56,6 +64,7 @@ def _measure(options: argparse.Namespace) -> int:
     if options.repeats < 1:
         raise UsageError(f"repeats is {options.repeats}: give 1 or more")
     bundle, file = _find(options.model, options.quant)
+    beside = figures(bundle, options.threads)
     forwards = {"acespec": acespec_forward(bundle, options.threads)}
     absence = _why_no_rival(file)
     if not absence:
@@ -69,8 +78,12 @@ def _measure(options: argparse.Namespace) -> int:
         "slots": SLOTS,
         "repeats": options.repeats,
         "nodes": list(NODES),
-        "ms": time_in_turns(forwards, options.repeats),
+        "processor_time": options.processor_time,
+        "ms": time_in_turns(
+            forwards, options.repeats, time.process_time if options.processor_time else time.perf_counter
+        ),
         "rival": file.name if file and not absence else None,
+        "beside": beside,
     }
     if options.json:
         print(json.dumps(report))
@@ -115,7 +128,9 @@ def acespec_forward(bundle: Bundle, threads: int) -> Forward:
     return lambda nodes: run(CONTEXT, nodes, list(range(nodes)))
 
 
-def time_in_turns(forwards: dict[str, Forward], repeats: int) -> dict[str, dict[str, list[float]]]:
+def time_in_turns(
+    forwards: dict[str, Forward], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, dict[str, list[float]]]:
     """Milliseconds by name, "median" and "best", one for each of NODES."""
     found: dict[str, dict[str, list[float]]] = {name: {"median": [], "best": []} for name in forwards}
     for nodes in NODES:
@@ -124,9 +139,9 @@ def time_in_turns(forwards: dict[str, Forward], repeats: int) -> dict[str, dict[
             forward(nodes)
         for _ in range(repeats):
             for name, forward in forwards.items():
-                start = time.perf_counter()
+                start = clock()
                 forward(nodes)
-                times[name].append(time.perf_counter() - start)
+                times[name].append(clock() - start)
         for name, taken in times.items():
             found[name]["median"].append(round(1000 * statistics.median(taken), 2))
             found[name]["best"].append(round(1000 * min(taken), 2))
@@ -135,12 +150,14 @@ def time_in_turns(forwards: dict[str, Forward], repeats: int) -> dict[str, dict[
 
 def _print(report: dict[str, Any], absence: str) -> None:
     threads = "1 thread" if report["threads"] == 1 else f"{report['threads']} threads"
-    print(f"{report['model']} {report['quant']}, {threads}, {SLOTS} slots: ms per forward")
+    clock = "ms of processor time" if report["processor_time"] else "ms"
+    print(f"{report['model']} {report['quant']}, {threads}, {SLOTS} slots: {clock} per forward")
     print(f"{'nodes':<20}" + "".join(f"{nodes:>9}" for nodes in NODES))
     for name, kinds in report["ms"].items():
         for kind, times in kinds.items():
             print(f"{name:<12}{kind:<8}" + "".join(f"{taken:>9.1f}" for taken in times))
     print(f"llama.cpp ran {report['rival']}" if report["rival"] else f"no llama.cpp: {absence}")
+    print(in_words(report["beside"]))
 
 
 if __name__ == "__main__":

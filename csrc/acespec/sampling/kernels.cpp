@@ -130,4 +130,16 @@ ACESPEC_WIDE std::uint32_t tile_noise(std::uint64_t seed, Position position, std
   return top;
 }
 
+ACESPEC_WIDE std::uint32_t tile_groups(const std::uint32_t* words, std::uint32_t least) {
+  std::uint32_t groups = 0;
+  for (std::size_t group = 0; group < kTile / kGroup; ++group) {
+    std::uint32_t any = 0;
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      any |= words[group * kGroup + i] >= least ? 1U : 0U;
+    }
+    groups |= any << group;
+  }
+  return groups;
+}
+
 }  // namespace acespec::kernels

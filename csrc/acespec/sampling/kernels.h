@@ -30,4 +30,9 @@ void tile_exp(const float* logits, std::size_t count, float top, float scale, fl
 /// The noise words of all kTile tokens of tile number `tile`; returns the largest.
 std::uint32_t tile_noise(std::uint64_t seed, Position position, std::uint32_t tile, std::uint32_t* words);
 
+inline constexpr std::size_t kGroup = 32;
+
+/// Bit g is set when one of the kTile words' group g, of kGroup words, reaches `least`.
+[[nodiscard]] std::uint32_t tile_groups(const std::uint32_t* words, std::uint32_t least);
+
 }  // namespace acespec::kernels

@@ -77,14 +77,18 @@ void Sampler::rank_all(const LogitRow& row, const SamplingRules& rules, Position
     }
     const std::size_t first = tile * kTile;
     const std::size_t count = std::min(kTile, row.logits.size() - first);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (words[i] < least) {
-        continue;
-      }
-      const float logit = row.logits[first + i];
-      const double scaled = static_cast<double>(logit) / temperature;
-      if (scaled + gumbel_bound(words[i]) >= best_.threshold() && !std::isinf(logit)) {
-        best_.offer({scaled + gumbel(words[i]), logit, static_cast<std::int32_t>(first + i)});
+    // Few words reach it, so most groups are passed over as a whole.
+    for (std::uint32_t left = kernels::tile_groups(words.data(), least); left != 0; left &= left - 1) {
+      const std::size_t begin = static_cast<std::size_t>(std::countr_zero(left)) * kernels::kGroup;
+      for (std::size_t i = begin; i < std::min(begin + kernels::kGroup, count); ++i) {
+        if (words[i] < least) {
+          continue;
+        }
+        const float logit = row.logits[first + i];
+        const double scaled = static_cast<double>(logit) / temperature;
+        if (scaled + gumbel_bound(words[i]) >= best_.threshold() && !std::isinf(logit)) {
+          best_.offer({scaled + gumbel(words[i]), logit, static_cast<std::int32_t>(first + i)});
+        }
       }
     }
   };

@@ -13,6 +13,7 @@ from acespec_edge.export.quantize import quantize_blocks
 
 Floats = NDArray[np.float32]
 
+_CONTENDERS = 32  # tokens of a row whose logits are computed with the table's own bits
 _ACCURACY_INT8 = 4  # MatMulNBits: activations are quantised to int8 per block, products are summed in int32
 
 
@@ -76,38 +77,51 @@ class Precision:
     layers: int
     tables: int  # the embedding and the head
     block: int
+    coarse: int  # the head's first pass over all tokens
+    coarse_block: int  # at most: the largest power of two up to it that divides a row
 
 
 class CpuOperators:
-    """Weights in blocks of few bits, and the operators of ONNX Runtime for them."""
+    """Weights in blocks of few bits, and the operators of ONNX Runtime for them.
+
+    The head is the largest matrix, and of its logits only the best few decide anything. So all tokens get a
+    logit from a coarse copy, and the _CONTENDERS best of each row theirs from the table of more bits, of
+    which only their rows are read.
+    """
 
     def __init__(self, graph: GraphWriter, precision: Precision) -> None:
         self._graph = graph
         self._precision = precision
         self._hidden = self._width = 0
-        self._table = ""
+        self._tables = {"embed": "embed", "head": "head"}  # which constants hold them
 
     def matmul(self, x: str, out: str, weight: Floats, bias: Floats | None = None) -> str:
-        bits = self._precision.layers
-        self._constants(out, weight, bits)
-        return self._product(x, out, out, weight.shape, bits, bias)
+        bits, block = self._precision.layers, self._precision.block
+        self._constants(out, weight, bits, block)
+        return self._product(x, out, out, weight.shape, bits, block, bias)
 
     def embed_and_head(self, embed: Floats, head: Floats | None) -> None:
         self._width, self._hidden = embed.shape
-        bits, block = self._precision.tables, self._precision.block
-        self._constants("head", embed if head is None else head, bits)
-        # The two operators want other shapes of the same bytes, which a tied embedding and the head share.
-        self._table = "head" if head is None else "embed"
-        if head is not None:
-            self._constants("embed", embed, bits)
+        precision = self._precision
+        bits, block = precision.tables, precision.block
         row = -(-self._hidden // block) * block * bits // 8
-        self._graph.reshaped_constant("embed.rows", f"{self._table}.codes", (self._width, row))
+        self._constants("embed", embed, bits, block)
+        self._graph.reshaped_constant("embed.rows", "embed.codes", (self._width, row))
+        if head is None:
+            head, self._tables["head"] = embed, "embed"
+        else:
+            self._constants("head", head, bits, block)
+            self._graph.reshaped_constant("head.rows", "head.codes", (self._width, row))
+        self._constants("coarse", head, precision.coarse, self._coarse_block())
 
     def embed(self, ids: str, out: str) -> str:
-        precision, table = self._precision, self._table
+        return self._rows("embed", ids, out)
+
+    def _rows(self, use: str, ids: str, out: str) -> str:
+        precision, table = self._precision, self._tables[use]
         return self._graph.node(
             "GatherBlockQuantized",
-            ["embed.rows", ids, f"{table}.scales", f"{table}.zeros"],
+            [f"{table}.rows", ids, f"{table}.scales", f"{table}.zeros"],
             out,
             domain=CONTRIB,
             bits=precision.tables,
@@ -117,16 +131,37 @@ class CpuOperators:
         )
 
     def head(self, x: str, out: str) -> str:
-        return self._product(x, out, "head", (self._width, self._hidden), self._precision.tables, None)
+        graph, precision = self._graph, self._precision
+        shape = (self._width, self._hidden)
+        coarse = self._product(
+            x, f"{out}.coarse", "coarse", shape, precision.coarse, self._coarse_block(), None
+        )
+        count = graph.ints(min(_CONTENDERS, self._width))
+        graph.node("TopK", [coarse, count], [f"{out}.contending", f"{out}.contenders"], axis=-1, sorted=0)
+        rows = self._rows("head", f"{out}.contenders", f"{out}.rows")
+        column = graph.node("Unsqueeze", [x, graph.ints(2)], f"{out}.column")
+        products = graph.node("MatMul", [rows, column], f"{out}.products")
+        exact = graph.node("Squeeze", [products, graph.ints(2)], f"{out}.exact")
+        return graph.node("ScatterElements", [coarse, f"{out}.contenders", exact], out, axis=1)
 
-    def _constants(self, name: str, weight: Floats, bits: int) -> None:
-        blocks = quantize_blocks(weight, bits, self._precision.block)
+    def _coarse_block(self) -> int:
+        return max(min(self._precision.coarse_block, self._hidden & -self._hidden), self._precision.block)
+
+    def _constants(self, name: str, weight: Floats, bits: int, block: int) -> None:
+        blocks = quantize_blocks(weight, bits, block)
         self._graph.constant(f"{name}.codes", blocks.packed)
         self._graph.constant(f"{name}.scales", blocks.scales)
         self._graph.constant(f"{name}.zeros", blocks.zero_points)
 
     def _product(
-        self, x: str, out: str, name: str, shape: tuple[int, ...], bits: int, bias: Floats | None
+        self,
+        x: str,
+        out: str,
+        name: str,
+        shape: tuple[int, ...],
+        bits: int,
+        block: int,
+        bias: Floats | None,
     ) -> str:
         inputs = [x, f"{name}.codes", f"{name}.scales", f"{name}.zeros"]
         if bias is not None:
@@ -139,6 +174,6 @@ class CpuOperators:
             K=shape[1],
             N=shape[0],
             bits=bits,
-            block_size=self._precision.block,
+            block_size=block,
             accuracy_level=_ACCURACY_INT8,
         )

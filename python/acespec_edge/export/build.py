@@ -27,10 +27,11 @@ Progress = Callable[[str, float], None]
 
 WEIGHTS = f"{MODEL}.data"
 
-# The head decides between close candidates and pays for 8 bits; docs/engine.md has the measurements.
+# The head decides between close candidates, which pays for 8 bits, but not for all tokens; docs/engine.md has
+# the measurements.
 _PRECISIONS = {
-    "int4": Precision(layers=4, tables=8, block=32),
-    "int8": Precision(layers=8, tables=8, block=32),
+    "int4": Precision(layers=4, tables=8, block=32, coarse=4, coarse_block=128),
+    "int8": Precision(layers=8, tables=8, block=32, coarse=4, coarse_block=128),
 }
 # Bits of the layers' weights in graphs for GPUs.
 _GPU_BITS = {"cuda-fp16": 16, "tensorrt-fp16": 16, "tensorrt-int8": 8, "tensorrt-int4": 4}

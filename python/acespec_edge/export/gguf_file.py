@@ -67,18 +67,22 @@ class GgufFile:
         for kind in {entry.kind for entry in self.tensors.values()}:
             self._check_kind(kind)
 
-    def tensor(self, name: str) -> NDArray[np.float32]:
-        """The tensor called `name` in the file, float32, row-major ([out, in] for a matrix). KeyError when
-        absent."""
+    def tensor(self, name: str, rows: int | None = None) -> NDArray[np.float32]:
+        """The tensor called `name` in the file, or its first `rows`, float32, row-major ([out, in] for a
+        matrix). KeyError when absent."""
         entry = self.tensors[name]
-        flat = np.frombuffer(self._data, np.uint8, entry.size, entry.offset)
+        shape, size = entry.shape, entry.size
+        if rows is not None:
+            shape = (min(rows, shape[0]), *shape[1:])
+            size = size // entry.shape[0] * shape[0]
+        flat = np.frombuffer(self._data, np.uint8, size, entry.offset)
         if entry.kind == GGMLQuantizationType.F32:
             values = flat.view("<f4").astype(np.float32)
         elif entry.kind == GGMLQuantizationType.F16:
             values = flat.view("<f2").astype(np.float32)
         else:
             values = dequantize(flat, entry.kind)
-        return np.ascontiguousarray(values.reshape(entry.shape), dtype=np.float32)
+        return np.ascontiguousarray(values.reshape(shape), dtype=np.float32)
 
     def _read_start(self, cursor: _Cursor) -> tuple[int, int]:
         if self._data[:4] != b"GGUF":

@@ -40,6 +40,10 @@ _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 # What files of architecture "llama" hold with the rows that turn together side by side.
 _ROTATED = (arch.Q, arch.K, arch.Q_BIAS, arch.K_BIAS)
 _ROPE_FACTORS = "rope_freqs.weight"
+# Rows of the embedding and the head that are compared, and up to which difference, relative to their size,
+# they are one matrix: two roundings of one differ by a few percent, two matrices by more than their size.
+_COMPARED_ROWS = 1024
+_ONE_MATRIX = 0.15
 
 
 class GgufSource:
@@ -104,7 +108,7 @@ class GgufSource:
             max_positions=self._shape("context_length"),
             rope_theta=float(self._value(f"{self._prefix}.rope.freq_base", 10000.0)),
             rms_eps=float(self._value(f"{self._prefix}.attention.layer_norm_rms_epsilon")),
-            tied_head=_OUTSIDE[arch.HEAD] not in tensors,
+            tied_head=_OUTSIDE[arch.HEAD] not in tensors or self._one_table(),
             qkv_bias="blk.0.attn_q.bias" in tensors,
             qk_norm="blk.0.attn_q_norm.weight" in tensors,
             rope_factors=None if factors is None else tuple(float(factor) for factor in factors),
@@ -112,12 +116,25 @@ class GgufSource:
         spec.validate()
         return spec
 
+    def _one_table(self) -> bool:
+        """Whether the file holds a tied table twice, rounded in two ways. The head's is the finer one, as it
+        is what llama.cpp gives more bits, and serves as both."""
+        tables = (self._file.tensors[_OUTSIDE[part]].shape for part in (arch.EMBED, arch.HEAD))
+        if len(set(tables)) > 1:
+            return False
+        embed = self._file.tensor(_OUTSIDE[arch.EMBED], _COMPARED_ROWS)
+        head = self._file.tensor(_OUTSIDE[arch.HEAD], _COMPARED_ROWS)
+        return bool(np.linalg.norm(embed - head) < _ONE_MATRIX * np.linalg.norm(head))
+
     def _map_names(self) -> dict[str, str]:
         names = dict(_OUTSIDE)
         for layer in range(self.spec.layers):
             names |= {layer_tensor(layer, ours): f"blk.{layer}.{theirs}" for ours, theirs in _LAYER.items()}
         names = {ours: theirs for ours, theirs in names.items() if theirs in self._file.tensors}
-        left_over = sorted(self._file.tensors.keys() - set(names.values()) - {_ROPE_FACTORS})
+        if self.spec.tied_head and arch.HEAD in names:
+            names[arch.EMBED] = names[arch.HEAD]
+        known = {*names.values(), _ROPE_FACTORS, _OUTSIDE[arch.EMBED]}
+        left_over = sorted(self._file.tensors.keys() - known)
         if left_over:
             raise UsageError(
                 f"{self._file.path}: tensor {left_over[0]} has no place in a plain {self._prefix} "

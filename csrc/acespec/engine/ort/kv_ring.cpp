@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+
+#include "acespec/base/error.h"
 
 namespace acespec::ort {
 namespace {
@@ -18,8 +21,8 @@ Ort::MemoryInfo host_memory() {
 
 }  // namespace
 
-KvRing::KvRing(const Ort::Session& session, const Graph& graph, std::size_t slots, std::size_t granule,
-               bool on_gpu)
+KvRing::KvRing(Ort::UnownedAllocator host, const Ort::Session& session, const Graph& graph, std::size_t slots,
+               std::size_t granule, bool on_gpu)
     : granule_(granule),
       kv_width_(graph.kv_width),
       row_bytes_(graph.kv_width * graph.kv_element()),
@@ -30,9 +33,12 @@ KvRing::KvRing(const Ort::Session& session, const Graph& graph, std::size_t slot
   place_ = on_gpu ? Ort::MemoryInfo("Cuda", OrtDeviceAllocator, 0, OrtMemTypeDefault) : host_memory();
   if (on_gpu)
     gpu_ = Ort::Allocator(session, place_);
-  Ort::AllocatorWithDefaultOptions host;
   for (std::size_t i = 0; i < graph.layers * 2; ++i) {
     buffers_.push_back(on_gpu ? gpu_.GetAllocation(bytes) : host.GetAllocation(bytes));
+    if (buffers_.back().get() == nullptr) {
+      throw EngineError("no memory for the keys and values: " + std::to_string(slots) + " slots take " +
+                        std::to_string(graph.layers * 2 * bytes) + " bytes");
+    }
   }
 }
 

@@ -16,8 +16,9 @@ namespace acespec::ort {
 /// values() makes the handles of a prefix when it is first asked for, at most slots / granule times.
 class KvRing {
  public:
-  KvRing(const Ort::Session& session, const Graph& graph, std::size_t slots, std::size_t granule,
-         bool on_gpu);
+  /// `host`: for a ring in host memory. Throws EngineError when there is not enough.
+  KvRing(Ort::UnownedAllocator host, const Ort::Session& session, const Graph& graph, std::size_t slots,
+         std::size_t granule, bool on_gpu);
 
   /// Handles of k and v of layer 0, 1, ... for the first `visible` slots, owned by the ring.
   [[nodiscard]] std::span<OrtValue* const> values(std::size_t visible);

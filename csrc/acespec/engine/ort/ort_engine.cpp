@@ -58,7 +58,7 @@ class OrtEngine::Model {
 
     check_.emplace(info_.slots);
     slot_positions_.resize(info_.slots);
-    ring_.emplace(session_, graph_, info_.slots, kGranule, provider != "cpu");
+    ring_.emplace(runtime.allocator(), session_, graph_, info_.slots, kGranule, provider != "cpu");
     logits_.reset(new float[kMaxRows * info_.logits_width]);
     inputs_.resize(graph_.inputs.size());
     outputs_.resize(graph_.outputs.size());

@@ -1,7 +1,6 @@
 #include "acespec/engine/ort/runtime.h"
 
 #include <dlfcn.h>
-#include <cstdint>
 
 #include <filesystem>
 #include <mutex>
@@ -19,10 +18,6 @@ std::string resolve(const std::string& library) {
     throw EngineError("ONNX Runtime library " + library + ": " + failed.message());
   return path.string();
 }
-
-/// The API asked for, whatever the headers offer: its table only grows, so newer headers do not demand a
-/// newer runtime.
-constexpr std::uint32_t kApi = 21;
 
 /// Opens the library and makes it the one that Ort:: calls; returns its version. Nothing of Ort:: may exist
 /// before.
@@ -54,7 +49,9 @@ std::string take(const std::string& library) {
 Runtime::Runtime(std::string library, std::string version)
     : library_(std::move(library)),
       version_(std::move(version)),
-      environment_(ORT_LOGGING_LEVEL_FATAL, "acespec") {}
+      environment_(ORT_LOGGING_LEVEL_FATAL, "acespec") {
+  memory_.serve(environment_);
+}
 
 Runtime& Runtime::open(const std::string& library) {
   static std::mutex mutex;

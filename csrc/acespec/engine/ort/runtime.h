@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "acespec/engine/ort/api.h"
+#include "acespec/engine/ort/host_memory.h"
 
 namespace acespec::ort {
 
@@ -16,6 +17,8 @@ class Runtime {
   static Runtime& open(const std::string& library);
 
   [[nodiscard]] Ort::Env& environment() noexcept { return environment_; }
+  /// Of host memory; all sessions use it.
+  [[nodiscard]] Ort::UnownedAllocator allocator() noexcept { return memory_.allocator(); }
   [[nodiscard]] const std::string& version() const noexcept { return version_; }
   /// The runtime's own names of the execution providers it was built with.
   [[nodiscard]] static std::vector<std::string> providers() { return Ort::GetAvailableProviders(); }
@@ -25,6 +28,7 @@ class Runtime {
 
   std::string library_;  ///< with symbolic links resolved
   std::string version_;
+  HostMemory memory_;
   Ort::Env environment_;
 };
 

@@ -94,6 +94,7 @@ Ort::Session open_session(Runtime& runtime, const OrtOptions& options, const std
   settings.SetInterOpNumThreads(1);
   // T, S and R change from call to call; a pattern would be kept for each combination ever seen.
   settings.DisableMemPattern();
+  settings.AddConfigEntry("session.use_env_allocators", "1");
   settings.AddConfigEntry("session.intra_op.allow_spinning", options.spinning ? "1" : "0");
   settings.AddConfigEntry("session.force_spinning_stop", "1");
   if (options.threads > 1 && !options.cores.empty())
