@@ -1,7 +1,7 @@
 """A pytest plugin for runs under emulation.
 
-Subprocesses get the emulated interpreter, too. A file or a test that imports what site.sh leaves out is
-skipped, and the summary names it with what it needs.
+Subprocesses get the emulated interpreter, too, and what guards against hanging waits ten times as long. A
+file or a test that imports what site.sh leaves out is skipped, and the summary names it with what it needs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import tests.clock
 
 ABSENT = ("torch", "transformers", "matplotlib", "openai")
 """What a cloud, a plot and a client of the gateway need, not the device package. A test that misses anything
@@ -41,3 +43,4 @@ def pytest_make_collect_report(
 # The system starts no aarch64 program by itself, and the interpreter would name its own file.
 sys.executable = str(Path(__file__).with_name("python.sh"))
 sys.meta_path.append(_Absent())
+tests.clock.LIMIT *= 10
