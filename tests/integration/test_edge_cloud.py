@@ -198,6 +198,7 @@ def test_s5_a_seed_gives_its_text_again_and_seeds_differ(bundle: Bundle) -> None
         assert edge.generate(PROMPT, seed=3, **options).token_ids == texts[3]
 
 
+@pytest.mark.native
 def test_many_requests_leave_memory_and_threads_flat(bundle: Bundle) -> None:
     with local_runtime(bundle) as edge:
 
