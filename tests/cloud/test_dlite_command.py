@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.python.small_models import save_random_model
 from tools.train_dlite.__main__ import main
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 MODEL = {
     "aux_layers": [0, 1, 2],
@@ -23,14 +23,6 @@ MODEL = {
     "block": 4,
     "confidence": True,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,15 +29,9 @@ from tools.train_dlite.settings import CacheSettings, GenerateSettings
 from tools.train_dlite.states import fill, plan, read_index
 from tools.train_dlite.texts import Text, generate, read_texts
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 GREEDY = _core.SamplingRules()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_everything_of_a_batch_is_where_it_should_be(tmp_path: Path) -> None:

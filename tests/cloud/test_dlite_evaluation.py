@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,9 @@ from tests.cloud.dlite_kit import (
 from tests.cloud.rig import Rig
 from tools.train_dlite.evaluate import Tally, Walk, decode, evaluate, leave_out
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 GREEDY = _core.SamplingRules()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

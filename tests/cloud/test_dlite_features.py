@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,13 +14,7 @@ from cloud_stub.verifiers.torch_verifier import TorchVerifier
 from tests.cloud.dlite_kit import CLOCK_SIZE, make_clock, make_target
 from tests.cloud.test_torch_verifier import SIZE
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @torch.inference_mode()

@@ -22,16 +22,10 @@ from cloud_stub.verifiers.torch_verifier import TorchVerifier
 from tests.cloud.dlite_kit import make_head, make_target, shape
 from tests.cloud.test_torch_verifier import PADDED, SIZE
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 GREEDY = _core.SamplingRules()
 B, L, K, H = 3, 2, 5, 32
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,9 @@ from tools.train_dlite.settings import read_settings
 from tools.train_dlite.texts import Text
 from tools.train_dlite.trainer import TEACHER_FOLDER, Trainer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 GREEDY = _core.SamplingRules()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_a_trained_head_proposes_what_the_target_says_and_a_service_takes_all_of_it(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from cloud_stub.verifiers.kv_cache import TailCache
 from cloud_stub.verifiers.torch_verifier import TorchHandle, TorchVerifier, tree_mask
 from tests.cloud.rig import Rig, tiny_vocabulary
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZE = 64
 PADDED = 72
 SHAPE = {
@@ -48,14 +50,6 @@ KINDS = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_model(kind: str) -> PreTrainedModel:

@@ -11,9 +11,7 @@ import gc
 import resource
 import shutil
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -36,19 +34,9 @@ from tests.integration.edge_cloud_kit import (
     plainly,
     served,
 )
-from tests.python.fake_bundle import EOS, make_bundle, with_eos
-from tests.python.fakes import no_thread_left
+from tests.python.fake_bundle import EOS, with_eos
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.mark.parametrize("draft_length", [0, 1, 2, 5, 8])
@@ -210,6 +198,7 @@ def test_s5_a_seed_gives_its_text_again_and_seeds_differ(bundle: Bundle) -> None
         assert edge.generate(PROMPT, seed=3, **options).token_ids == texts[3]
 
 
+@pytest.mark.native
 def test_many_requests_leave_memory_and_threads_flat(bundle: Bundle) -> None:
     with local_runtime(bundle) as edge:
 

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,18 +31,8 @@ from tests.integration.edge_cloud_kit import (
 )
 from tests.integration.relay import Relay
 from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 def test_another_tokenizer_is_refused_with_both_names(bundle: Bundle, tmp_path: Path) -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from acespec_edge import _core
 from acespec_edge.bundle import Bundle
 from acespec_edge.errors import UsageError
 from tests.integration.edge_cloud_kit import COUPLED, PROMPT, local_runtime, native_drafter, plainly
-from tests.python.fake_bundle import make_bundle, with_eos
+from tests.python.fake_bundle import with_eos
 
 COUNT = 30
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 @pytest.mark.parametrize("place", range(10))

@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,21 +27,10 @@ from tests.integration.edge_cloud_kit import (
     served,
 )
 from tests.integration.relay import Relay
-from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 COUNT = 24
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 def url(port: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,15 +15,9 @@ from cloud_stub.service import Service, ServiceOptions
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.clock import steady, wait_until
 from tests.integration.edge_cloud_kit import PROMPT, TARGET, native_drafter, plainly
-from tests.python.fake_bundle import make_bundle
 
 STEP_MS = 20.0
 TOKENS = 60
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 def service_for(bundle: Bundle) -> Service:

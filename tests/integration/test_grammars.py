@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,20 +17,9 @@ from tests.integration.edge_cloud_kit import (
     local_runtime,
     native_drafter,
 )
-from tests.python.fake_bundle import EOS, make_bundle, with_eos
-from tests.python.fakes import no_thread_left
+from tests.python.fake_bundle import EOS, with_eos
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
-
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 SAMPLED = {"temperature": 1.0, "seed": 42}
 REGEX = "[a-f]{3}-([0-9]{2}|th(er|an)){2,6}!"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acespec_edge import _core
-from acespec_edge.bundle import Bundle
 from acespec_edge.drafting import lookup_drafter
 from acespec_edge.edge import EdgeRuntime
 from acespec_edge.errors import UsageError
 from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, SEED, TARGET, local_runtime, plainly_by
-from tests.python.fake_bundle import make_bundle
 from tests.python.fake_cloud import FakeCloud
 from tests.python.fakes import decode_plainly
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 def drafters(context: int = CONTEXT) -> dict[str, _core.Drafter]:

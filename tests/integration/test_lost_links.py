@@ -22,29 +22,12 @@ from cloud_stub.local import LocalLink
 from tests.clock import wait_until
 from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, make_service, native_drafter, plainly_by, served
 from tests.integration.relay import Relay
-from tests.python.fake_bundle import EOS, make_bundle, with_eos
-from tests.python.fakes import no_thread_left
+from tests.python.fake_bundle import EOS, with_eos
 from tools.bench.fault_path import Fault, FaultPath
 
+pytestmark = pytest.mark.usefixtures("threads_end", "soon")
+
 COUNT = 32
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hardly a wait between attempts; their times are tested where they are made."""
-    monkeypatch.setattr("acespec_edge.reconnect._FIRST", 0.02)
-    monkeypatch.setattr("acespec_edge.reconnect._LONGEST", 0.1)
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 class Brittle:

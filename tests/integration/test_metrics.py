@@ -21,19 +21,14 @@ from tests.cloud.live import PROMPT, Edge, served
 from tests.cloud.test_server import get
 from tests.python.edge_kit import runtime
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import no_thread_left
 from tests.python.gateway_kit import Live, chat_bundle, events, serving, writes
 from tools.dashboard import dashboard
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 ROOT = Path(__file__).parents[2]
 TARGET = writes("hello there, edge.")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.fixture

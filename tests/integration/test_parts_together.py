@@ -7,8 +7,6 @@ from __future__ import annotations
 import queue
 import random
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +23,8 @@ from cloud_stub.continuation import SelfDrafting
 from cloud_stub.service import Service
 from cloud_stub.verifiers.scripted import ScriptedHandle
 from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, SEED, TARGET, make_service, plainly_by
-from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
+
+pytestmark = pytest.mark.usefixtures("threads_end", "soon")
 
 TURNS, COUNT = 3, 24
 _UNNOTICED = 0.2
@@ -37,23 +35,6 @@ RULES: list[dict[str, Any]] = [
 ]
 MORE: list[dict[str, Any]] = [{}, {"logprobs": 2}, {"sampling": "residual"}]
 KINDS = ["model", "lookup", "both", "twin"]
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acespec_edge.reconnect._FIRST", 0.01)
-    monkeypatch.setattr("acespec_edge.reconnect._LONGEST", 0.02)
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 class Guesses:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,15 +31,10 @@ from tests.integration.edge_cloud_kit import (
     served,
 )
 from tests.python.fake_bundle import EOS, make_bundle, with_eos
-from tests.python.fakes import no_thread_left
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 NAMES = ["auto", "chain", "tree", "in-flight", "picospec", "one-bet", "acespec"]
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.fixture

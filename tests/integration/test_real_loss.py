@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,24 +17,14 @@ from cloud_stub.server import CloudServer, Listener
 from tests.clock import LIMIT
 from tests.integration.edge_cloud_kit import CONTEXT, PROMPT, make_service, native_drafter, plainly_by
 from tests.integration.namespaces import CLOUD, EDGE, MOVED, LossyPath, Namespace, joined, unavailable
-from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 
 REASON = unavailable()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [
+    pytest.mark.usefixtures("threads_end"),
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
 
 COUNT = 40
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 @contextlib.contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +14,8 @@ from tests.integration.edge_cloud_kit import (
     local_runtime,
     native_drafter,
 )
-from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
-
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 SAMPLED = {"temperature": 1.0, "seed": 42}
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,20 +27,9 @@ from tests.integration.edge_cloud_kit import (
     plainly_by,
     served,
 )
-from tests.python.fake_bundle import EMOJI_IDS, EOS, make_bundle, with_eos
-from tests.python.fakes import no_thread_left
+from tests.python.fake_bundle import EMOJI_IDS, EOS, with_eos
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
-
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 FAVOURITE = plainly_by({}, 1)[0]
 SAMPLED = {"temperature": 1.0, "seed": 42}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.clock import steady
 from tests.python.engine_kit import VECTORS
 from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 from tests.vectors import make_tiny_model as tiny
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 TOKENS = 24
@@ -35,12 +36,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "sampled": {"temperature": 0.8, "top_p": 0.95, "seed": 11},
 }
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,21 +20,10 @@ from cloud_stub.server import CloudServer, Listener
 from cloud_stub.service import Service
 from tests.integration.edge_cloud_kit import CONTEXT, make_service, native_drafter, plainly
 from tests.integration.relay import Relay
-from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 PROMPT = [(7 * place) % 60 for place in range(100)]
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "bundle", eos_ids=())
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ import pytest
 
 from acespec_edge.errors import UsageError
 from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 from tests.python.paradigm_kit import TEXT, FakeRunner, field_of
 from tools.bench.paradigms import __main__ as program
 from tools.bench.paradigms import report
@@ -23,11 +22,7 @@ from tools.bench.paradigms.paradigms import (
 )
 from tools.bench.paradigms.runs import Field, Question, Run
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.fixture

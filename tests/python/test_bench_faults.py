@@ -14,15 +14,10 @@ from typing import Any
 import pytest
 
 from tests.clock import LIMIT, wait_until
-from tests.python.fakes import no_thread_left
 from tools.bench import faults
 from tools.bench.fault_path import Fault, FaultPath, Kind
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @contextlib.contextmanager

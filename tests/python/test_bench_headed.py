@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from cloud_stub.scheduler import Pacing
 from cloud_stub.verifiers.torch_verifier import TorchHandle, TorchVerifier
 from tests.python.edge_kit import PROMPT
 from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 from tests.python.paradigm_kit import CELL, FakeRunner, small, visited
 from tools.bench.context import Point, context_ids, measured, parse_lengths
 from tools.bench.data import long_prompts
@@ -27,11 +25,7 @@ from tools.bench.paradigms.paradigms import contenders
 from tools.bench.paradigms.stage import _forwards, staged
 from tools.bench.paradigms.summary import rows_of
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.fixture

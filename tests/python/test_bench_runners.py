@@ -23,7 +23,7 @@ from cloud_stub.service import Service
 from cloud_stub.verifiers.scripted import ScriptedVerifier
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, runtime
 from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left
+from tests.python.fakes import FakeDrafter, decode_plainly
 from tests.python.paradigm_kit import tcp_pair
 from tools.bench.paradigms import colocated
 from tools.bench.paradigms.padded import MARK, PaddedConnector, PaddedService, row_of
@@ -34,11 +34,7 @@ from tools.bench.paradigms.paradigms import (
 from tools.bench.paradigms.runners import RuntimeRunner, forget, lead, policy_of
 from tools.bench.paradigms.runs import Question
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 def test_policies_come_by_name_and_a_budget_replaces_theirs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from cloud_stub.verifiers.scripted import ScriptedVerifier
 from cloud_stub.verifiers.torch_verifier import TorchVerifier
 from tests.python.edge_kit import PROMPT
 from tests.python.fake_bundle import make_bundle
-from tests.python.fakes import no_thread_left
 from tests.python.paradigm_kit import small, tcp_pair
 from tools.bench.paradigms import split_wire
 from tools.bench.paradigms.cloud import serving
@@ -33,11 +32,7 @@ from tools.bench.paradigms.split_model import Back, Front
 from tools.bench.paradigms.stage import _forwards
 from tools.bench.reference import greedy
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])

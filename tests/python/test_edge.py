@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,14 @@ from acespec_edge.result import Piece
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, ids_of, runtime
 from tests.python.fake_bundle import EMOJI_IDS, ENTRIES, EOS, make_bundle, with_eos
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left, scripted
+from tests.python.fakes import FakeDrafter, decode_plainly, scripted
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle")
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 def shown_ids(pieces: Sequence[Piece]) -> list[int]:

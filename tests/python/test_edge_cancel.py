@@ -6,7 +6,6 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,18 +18,14 @@ from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, runtime, unhurried
 from tests.python.fake_bundle import make_bundle
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left
+from tests.python.fakes import FakeDrafter, decode_plainly
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle")
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 def test_leaving_the_loop_early_cancels(bundle: Bundle) -> None:

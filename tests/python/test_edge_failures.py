@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,14 @@ from tests.clock import LIMIT
 from tests.python.edge_kit import DRAFTER, PROMPT, TARGET, ids_of, runtime, unhurried
 from tests.python.fake_bundle import make_bundle
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import FakeDrafter, decode_plainly, no_thread_left, scripted
+from tests.python.fakes import FakeDrafter, decode_plainly, scripted
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle")
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.mark.parametrize("messages", [1, 2, 3, 4])

@@ -109,6 +109,7 @@ def test_only_wanted_rows_come_back(engine: _core.OrtEngine) -> None:
     assert engine.forward(prompt, list(range(10)), list(range(10)), bias, []).shape == (0, 64)
 
 
+@pytest.mark.native
 def test_m1_memory_stays_flat() -> None:
     """5,000 forwards of every shape after the first few hundred: less than 2 MiB more."""
 

@@ -68,6 +68,12 @@ def serve(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
             process.kill()
 
 
+def ours(errors: str) -> list[str]:
+    """Its lines but the one that ONNX Runtime writes on a processor whose maker it does not know, such as an
+    emulated one."""
+    return [line for line in errors.splitlines() if not line.startswith("onnxruntime cpuid_info warning")]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_says_where_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     keys = tmp_path / "keys"
@@ -94,7 +100,7 @@ def test_serve_says_where_and_ends_cleanly(tmp_path: Path, number: signal.Signal
         assert answer.json()["usage"]["completion_tokens"] == 5
         process.send_signal(number)
         out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, out, err) == (0, "", "")
+    assert (process.returncode, out, ours(err)) == (0, "", [])
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -154,7 +160,7 @@ def test_serve_logs_what_becomes_of_the_link(tmp_path: Path) -> None:
     with serve(*options, "--log-format", "json") as (process, _):
         process.terminate()
         _, said = process.communicate(timeout=LIMIT)
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in ours(said)]
     [lost] = [line for line in lines if line["logger"] == "acespec.link"]
     assert lost["link"] == "lost" and "cannot reach the cloud" in lost["message"]
 

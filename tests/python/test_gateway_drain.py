@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,12 @@ from acespec_edge.gateway.service import Gateway
 from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import runtime
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import Choose, no_thread_left
+from tests.python.fakes import Choose
 from tests.python.gateway_kit import Live, chat_bundle, serving, writes
 
+pytestmark = pytest.mark.usefixtures("threads_end")
+
 TARGET = writes("hello there, edge.")
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.fixture

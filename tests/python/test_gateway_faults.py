@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,13 @@ from acespec_edge.result import Piece, Result
 from tests.clock import LIMIT, wait_until
 from tests.python.edge_kit import runtime, unhurried
 from tests.python.fake_cloud import FakeCloud, Message
-from tests.python.fakes import Choose, FakeDrafter, no_thread_left
+from tests.python.fakes import Choose, FakeDrafter
 from tests.python.gateway_kit import Live, chat_bundle, events, serving, writes
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 TARGET = writes("hello there, edge.")
 SLOW = unhurried(TARGET)
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.fixture

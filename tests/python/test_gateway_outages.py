@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,15 @@ from acespec_edge.errors import LinkError
 from acespec_edge.transport import Link
 from tests.clock import LIMIT, wait_until
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import FakeDrafter, mixing, no_thread_left
+from tests.python.fakes import FakeDrafter, mixing
 from tests.python.gateway_kit import chat_bundle, events, serving, writes
 from tests.python.test_gateway_faults import request
+
+pytestmark = pytest.mark.usefixtures("threads_end", "soon")
 
 TEXT = "hello world, this is a long answer to a short question"
 TARGET = writes(TEXT)
 COUNT = len(TEXT)
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acespec_edge.reconnect._FIRST", 0.0)
-    monkeypatch.setattr("acespec_edge.reconnect._LONGEST", 0.001)
 
 
 @pytest.fixture

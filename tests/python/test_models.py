@@ -151,6 +151,7 @@ def test_a_member_of_another_size_is_refused(index: Path) -> None:
         models.fetch(PinnedModel("tiny", "Tiny", "MIT", "tiny.gguf", "0", (wrong,)))
 
 
+@pytest.mark.native
 def test_two_processes_pull_once(pinned: PinnedModel, tmp_path: Path) -> None:
     script = tmp_path / "pull.py"
     script.write_text(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from tests.python.fakes import (
     FakeDrafter,
     decode_plainly,
     mixing,
-    no_thread_left,
 )
 from tests.python.uplink_kit import Clouds, edge_of
+
+pytestmark = pytest.mark.usefixtures("threads_end", "soon")
 
 COUNT = 40
 OTHER = mixing(5, vocabulary=40)
@@ -32,19 +33,6 @@ OTHER = mixing(5, vocabulary=40)
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle")
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wait between attempts; their times are tested where they are made."""
-    monkeypatch.setattr("acespec_edge.reconnect._FIRST", 0.0)
-    monkeypatch.setattr("acespec_edge.reconnect._LONGEST", 0.001)
 
 
 class Gate:

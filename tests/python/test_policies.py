@@ -204,6 +204,7 @@ def test_every_policy_writes_the_recorded_text(policy: str) -> None:
         assert stats.max_draft_bytes < 512 and stats.max_verdict_bytes < 512
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("cell", CELLS)
 def test_auto_is_about_as_fast_as_the_best_fixed_choice(cell: tuple[float, float, float]) -> None:
     auto = rate_of("auto", cell)
@@ -211,6 +212,7 @@ def test_auto_is_about_as_fast_as_the_best_fixed_choice(cell: tuple[float, float
     assert auto >= 0.98 * rate_of(CLOUD, cell)
 
 
+@pytest.mark.native
 def test_auto_keeps_drafting_where_it_narrowly_pays() -> None:
     """All twelve prompts: easy ones first, then some on which a dozen rounds seem to say that it does not."""
     cell = (72, 0.7, 250)

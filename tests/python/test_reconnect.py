@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -17,13 +16,9 @@ from acespec_edge.reconnect import Backoff, Reconnection
 from acespec_edge.session import EdgeSession
 from tests.clock import LIMIT, wait_until
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import mixing, no_thread_left
+from tests.python.fakes import mixing
 
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 
 class Largest(random.Random):

@@ -25,11 +25,12 @@ from tests.python.fakes import (
     FakeDrafter,
     decode_plainly,
     mixing,
-    no_thread_left,
     scripted,
     sometimes,
 )
 from tests.python.uplink_kit import Clouds, edge_of
+
+pytestmark = pytest.mark.usefixtures("threads_end", "soon")
 
 COUNT = 40
 OTHER = mixing(5, vocabulary=40)
@@ -39,19 +40,6 @@ WHOLE = decode_plainly(TARGET, PROMPT, COUNT)
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "bundle")
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wait between attempts; their times are tested where they are made."""
-    monkeypatch.setattr("acespec_edge.reconnect._FIRST", 0.0)
-    monkeypatch.setattr("acespec_edge.reconnect._LONGEST", 0.001)
 
 
 def lossy(messages: int) -> Iterator[FakeCloud]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,11 @@ from acespec_edge.totals import Done
 from tests.python.edge_kit import PROMPT, runtime
 from tests.python.fake_bundle import make_bundle
 from tests.python.fake_cloud import FakeCloud
-from tests.python.fakes import FakeDrafter, mixing, no_thread_left
+from tests.python.fakes import FakeDrafter, mixing
+
+pytestmark = pytest.mark.usefixtures("threads_end")
 
 TARGET = mixing(1, vocabulary=40)
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @pytest.fixture

@@ -19,16 +19,11 @@ from acespec_edge.address import read_token
 from acespec_edge.errors import LinkError, UsageError
 from acespec_edge.transport import MAX_MESSAGE, Link, connect, local_connector
 from tests.clock import LIMIT, wait_until
-from tests.python.fakes import no_thread_left
 from tools.bench.fault_path import Fault, FaultPath
 
+pytestmark = pytest.mark.usefixtures("threads_end")
+
 Handler = Callable[[ServerConnection], None]
-
-
-@pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
-    with no_thread_left():
-        yield
 
 
 @contextlib.contextmanager

@@ -13,6 +13,6 @@ done
 rm -rf "$folder" "$folder.partial"
 python -m pip install --quiet --disable-pip-version-check --target "$folder.partial" "${platforms[@]}" \
   --python-version 3.11 --implementation cp --only-binary=:all: \
-  "$wheel" onnxruntime==1.23.2 'starlette>=0.40' 'uvicorn>=0.35' 'anyio>=4' 'pydantic>=2.7' 'httpx>=0.27' \
-  'hypothesis>=6.100' 'pytest>=8.3' 'pytest-asyncio>=0.24' 'trustme>=1.1'
+  "$wheel[gateway]" onnxruntime==1.23.2 \
+  'httpx>=0.27' 'hypothesis>=6.100' 'pip>=24' 'pytest>=8.3' 'pytest-asyncio>=0.24' 'scipy>=1.13' 'trustme>=1.1'
 mv "$folder.partial" "$folder"
