@@ -36,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     everything.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="where the head goes, the states in DIR/cache"
     )
+    everything.add_argument(
+        "--prompts",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="your own beside the invented ones; lines: id, kind, prompt",
+    )
     generating = _subcommand(commands, "generate", "The target's answers to prompts.")
     generating.add_argument(
         "--prompts", type=Path, required=True, metavar="FILE", help="lines: id, kind, prompt"
@@ -99,6 +107,7 @@ def _load(options: argparse.Namespace, settings: Settings, dtype: str | None = N
 
 
 def _recipe(options: argparse.Namespace, settings: Settings) -> int:
+    given = [prompt for path in options.prompts for prompt in all_prompts(path)]
     verifier = _load(options, settings, settings.collect.dtype)
     settings.model.check_target(
         verifier.model.config.get_text_config().num_hidden_layers, verifier.logits_width
@@ -115,7 +124,7 @@ def _recipe(options: argparse.Namespace, settings: Settings) -> int:
                 advance("collecting")
 
         speaker = Speaker.open(settings.target)
-        index = collect(verifier, speaker, settings.model.aux_layers, settings.collect, cache, heard)
+        index = collect(verifier, speaker, settings.model.aux_layers, settings.collect, cache, heard, given)
     print(f"{cache}: {len(index.entries)} texts, {kept} tokens of answers")
     return _trained(settings, verifier, cache, options.out)
 
