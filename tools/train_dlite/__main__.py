@@ -1,6 +1,7 @@
-"""Trains a DLite head: `recipe` does it all with prompts of its own. With yours, `generate` has the target
-answer them, `cache` keeps its hidden states along the answers, `train` makes the head. `eval` says how much
-of a head's proposals the target accepts. Each but the last goes on where it was interrupted.
+"""Trains a DLite head: `recipe` does it all, with prompts of its own and yours beside them. With yours alone,
+`generate` has the target answer them, `cache` keeps its hidden states along the answers, `train` makes the
+head. `eval` says how much of a head's proposals the target accepts. Each but the last goes on where it was
+interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a subcommand; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_dlite", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    everything = _subcommand(commands, "recipe", "A head from nothing but the target.")
+    everything = _subcommand(commands, "recipe", "A head without a data set: the target makes it.")
     everything.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="where the head goes, the states in DIR/cache"
     )
