@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from acespec_edge.errors import UsageError
 
@@ -98,6 +98,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
             raise UsageError(f"{name} is {value!r}: {kind.__name__} would be right")
         return float(value) if kind is float else value
+    if isinstance(value, str) and str in get_args(kind):
+        return value
     if not isinstance(value, list | tuple) or not all(type(part) is int for part in value):
         raise UsageError(f"{name} is {value!r}: a list of whole numbers would be right")
     return tuple(value)

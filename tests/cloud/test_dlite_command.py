@@ -93,6 +93,24 @@ def test_a_recipe_needs_nothing_but_the_target(folder: Path, capsys: pytest.Capt
     assert (folder / "again" / "model.safetensors").read_bytes() == made[0]
 
 
+def test_a_recipe_takes_prompts_and_goes_on_from_a_head(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "more.jsonl").write_text(json.dumps({"id": "q", "kind": "math", "prompt": "1 + 2"}) + "\n")
+    files = [str(folder / "prompts.jsonl"), str(folder / "more.jsonl")]
+    changes = ["--set", "train.epochs=[0,0,1]", "--set", "collect.given=1", "--set", "collect.tokens=100"]
+    arguments = [*changes, "--prompts", *files]
+    assert run(folder, "recipe", "--out", str(folder / "head"), *arguments) == 0
+    texts = (folder / "head" / "cache" / "texts.jsonl").read_text().splitlines()
+    names = {json.loads(line)["id"].rpartition("-")[2] for line in texts}
+    assert names == {"p0", "p1", "p2", "p3", "p4", "q"}
+    start = f"train.start={folder / 'head'}"
+    assert run(folder, "recipe", "--out", str(folder / "next"), "--set", start, *arguments) == 0
+    capsys.readouterr()
+    assert run(folder, "recipe", "--out", "x", "--prompts", "none.jsonl") == 2
+    assert "none.jsonl" in capsys.readouterr().err
+
+
 def test_what_does_not_do_is_said_without_a_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = str(folder / "prompts.jsonl")
     for arguments, words in (

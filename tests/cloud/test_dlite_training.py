@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from acespec_edge import _core
+from acespec_edge import _core, draft_heads
 from acespec_edge.errors import UsageError
 from cloud_stub.continuation import SelfDrafting
 from cloud_stub.dlite.checkpoint import load_head, new_head
@@ -123,7 +123,8 @@ def test_every_ablation_trains(tmp_path: Path, changes: list[str]) -> None:
 def test_the_built_in_configurations_are_valid(name: str) -> None:
     settings = read_settings(name)
     assert settings.target == name and settings.model.block == 7 and settings.train.epochs[2] > 0
-    assert len(settings.train.start) in (0, settings.model.layers)
+    start = settings.train.start
+    assert start in draft_heads.HEADS if isinstance(start, str) else len(start) in (0, settings.model.layers)
 
 
 @pytest.mark.parametrize(

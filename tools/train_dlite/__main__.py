@@ -1,6 +1,7 @@
-"""Trains a DLite head: `recipe` does it all with prompts of its own. With yours, `generate` has the target
-answer them, `cache` keeps its hidden states along the answers, `train` makes the head. `eval` says how much
-of a head's proposals the target accepts. Each but the last goes on where it was interrupted.
+"""Trains a DLite head: `recipe` does it all, with prompts of its own and yours beside them. With yours alone,
+`generate` has the target answer them, `cache` keeps its hidden states along the answers, `train` makes the
+head. `eval` says how much of a head's proposals the target accepts. Each but the last goes on where it was
+interrupted.
 """
 
 from __future__ import annotations
@@ -32,9 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a subcommand; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_dlite", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    everything = _subcommand(commands, "recipe", "A head from nothing but the target.")
+    everything = _subcommand(commands, "recipe", "A head without a data set: the target makes it.")
     everything.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="where the head goes, the states in DIR/cache"
+    )
+    everything.add_argument(
+        "--prompts",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="your own beside the invented ones; lines: id, kind, prompt",
     )
     generating = _subcommand(commands, "generate", "The target's answers to prompts.")
     generating.add_argument(
@@ -99,6 +108,7 @@ def _load(options: argparse.Namespace, settings: Settings, dtype: str | None = N
 
 
 def _recipe(options: argparse.Namespace, settings: Settings) -> int:
+    given = [prompt for path in options.prompts for prompt in all_prompts(path)]
     verifier = _load(options, settings, settings.collect.dtype)
     settings.model.check_target(
         verifier.model.config.get_text_config().num_hidden_layers, verifier.logits_width
@@ -115,7 +125,7 @@ def _recipe(options: argparse.Namespace, settings: Settings) -> int:
                 advance("collecting")
 
         speaker = Speaker.open(settings.target)
-        index = collect(verifier, speaker, settings.model.aux_layers, settings.collect, cache, heard)
+        index = collect(verifier, speaker, settings.model.aux_layers, settings.collect, cache, heard, given)
     print(f"{cache}: {len(index.entries)} texts, {kept} tokens of answers")
     return _trained(settings, verifier, cache, options.out)
 

@@ -1,5 +1,5 @@
-"""A cache of states without anybody's prompts: the target answers prompts that are invented, or that it
-writes itself, and its states are kept as they pass by.
+"""A cache of states from the target's answers as they are made: to prompts that are given, invented, or that
+it writes itself.
 """
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ import torch
 from cloud_stub.dlite.identity import Identity
 from cloud_stub.verifiers.hidden_states import HiddenStates
 from cloud_stub.verifiers.torch_verifier import TorchVerifier
+from tools.bench.data import Prompt
 from tools.train_dlite.decoding import Row, decode_together
-from tools.train_dlite.invented import invented_prompts
+from tools.train_dlite.given import Asked, mixed_prompts
 from tools.train_dlite.settings import CollectSettings
 from tools.train_dlite.states import LARGEST, STATES, Entry, Index, write_index
 from tools.train_dlite.texts import Text, Tokens, read_texts, repaired
@@ -33,6 +35,9 @@ _TOGETHER: Final = 4
 _LONGEST_QUESTION: Final = 48
 """Tokens of a prompt that the target writes."""
 
+_LONGEST_START: Final = 24
+"""Tokens of a given prompt that it goes on from, at most."""
+
 
 def collect(
     verifier: TorchVerifier,
@@ -41,9 +46,11 @@ def collect(
     settings: CollectSettings,
     out: Path,
     advance: Callable[[int], None],
+    given: Sequence[Prompt] = (),
 ) -> Index:
     """Writes a cache of ``settings.tokens`` tokens of answers or a few more, as ``fill`` would with no
-    history; ``advance`` hears how many have come. An interrupted run goes on behind its last whole batch.
+    history; ``advance`` hears how many have come. ``given``: prompts beside the invented ones. An interrupted
+    run with the same ones goes on behind its last whole batch.
 
     One forward gives a token to each text of a batch, and leaves the states that it was chosen from: they
     cost no forward of their own.
@@ -52,7 +59,7 @@ def collect(
     target = Identity.of(verifier)
     texts = list(read_texts(repaired(out / TEXTS))) if (out / TEXTS).exists() else []
     del texts[len(texts) // settings.batch * settings.batch :]
-    batches = _batches(verifier, speaker, settings, len(texts) // settings.batch)
+    batches = _batches(verifier, speaker, settings, given, len(texts) // settings.batch)
     kept = sum(len(text.response) for text in texts)
     advance(kept)
     with (out / TEXTS).open("w", encoding="utf-8") as told, (out / STATES).open("ab") as states:
@@ -75,46 +82,82 @@ def collect(
     return index
 
 
-_Asked = tuple[str, str, list[int]]
-"""Id, kind and tokens of a prompt."""
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A prompt as tokens. ``again``: it has been asked before."""
+
+    id: str
+    kind: str
+    ids: list[int]
+    again: bool = False
 
 
 def _batches(
-    verifier: TorchVerifier, speaker: Tokens, settings: CollectSettings, first: int
-) -> Iterator[list[_Asked]]:
+    verifier: TorchVerifier, speaker: Tokens, settings: CollectSettings, given: Sequence[Prompt], first: int
+) -> Iterator[list[_Question]]:
     """Batches of prompts from number ``first`` on."""
-    invented = invented_prompts(settings.seed)
+    mixed = mixed_prompts(given, settings.given, settings.seed)
     for window in itertools.count():
-        prompts = list(itertools.islice(invented, settings.batch * _TOGETHER))
+        asked = list(itertools.islice(mixed, settings.batch * _TOGETHER))
         if (window + 1) * _TOGETHER <= first:
             continue
-        asked = [(prompt.id, prompt.kind, speaker.ids(prompt.text)) for prompt in prompts]
-        chats = [number for number, (_, kind, _) in enumerate(asked) if kind == "chat"]
-        own = chats[: round(settings.own * len(chats))]
-        seed = settings.seed + 1_000_003 * (window + 1)
-        for number, ids in zip(own, _questions(verifier, speaker, len(own), seed), strict=True):
-            if ids:
-                asked[number] = (asked[number][0].replace("invented", "own"), "chat", ids)
-        asked.sort(key=lambda row: len(row[2]))
+        questions = _with_own(verifier, speaker, settings, given, asked, window)
+        questions.sort(key=lambda question: len(question.ids))
         for place in range(_TOGETHER):
             if window * _TOGETHER + place >= first:
-                yield asked[place * settings.batch : (place + 1) * settings.batch]
+                yield questions[place * settings.batch : (place + 1) * settings.batch]
 
 
-def _questions(verifier: TorchVerifier, speaker: Tokens, count: int, seed: int) -> list[list[int]]:
+def _with_own(
+    verifier: TorchVerifier,
+    speaker: Tokens,
+    settings: CollectSettings,
+    given: Sequence[Prompt],
+    asked: Sequence[Asked],
+    window: int,
+) -> list[_Question]:
+    """The prompts as tokens, a share of the invented chats replaced by what the target asks itself."""
+    chats = [
+        number
+        for number, row in enumerate(asked)
+        if row.prompt.kind == "chat" and row.prompt.id.startswith("invented")
+    ]
+    replaced = chats[: round(settings.own * len(chats))]
+    seed = settings.seed + 1_000_003 * (window + 1)
+    own = dict(zip(replaced, _questions(verifier, speaker, given, len(replaced), seed), strict=True))
+    questions = []
+    for number, row in enumerate(asked):
+        prompt = row.prompt
+        if own.get(number):
+            questions.append(_Question(prompt.id.replace("invented", "own"), "chat", own[number]))
+        else:
+            questions.append(_Question(prompt.id, prompt.kind, speaker.ids(prompt.text), row.again))
+    return questions
+
+
+def _questions(
+    verifier: TorchVerifier, speaker: Tokens, given: Sequence[Prompt], count: int, seed: int
+) -> list[list[int]]:
     """Prompts that the target writes when it is given what stands before a user's words: what it takes for a
-    likely question, and so a sample of what it was tuned on. Empty ones where it has nothing to ask, or where
-    nothing stands there.
+    likely question, and so a sample of what it was tuned on. Three of four begin as a given prompt does, if
+    any are given. Empty ones where it has nothing to ask, or where nothing stands there.
     """
     one, other = speaker.ids("a"), speaker.ids("b")
     same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
     if not same or not count:
         return [[] for _ in range(count)]
-    rows = [Row(one[:same], 1.0, _LONGEST_QUESTION)] * count
+    rng = random.Random(seed)
+    starts = [one[:same]] * count
+    for place in range(count if given else 0):
+        if place % 4:
+            ids = speaker.ids(rng.choice(given).text)
+            words = len(ids) - len(one) + 1
+            starts[place] = ids[: same + rng.randint(1, min(_LONGEST_START, max(1, words // 2)))]
+    rows = [Row(start, 1.0, _LONGEST_QUESTION) for start in starts]
     written = decode_together(verifier, rows, speaker.eos_ids, seed)
     return [
-        [*one[:same], *ids[:-1], *one[same + 1 :]] if len(ids) > 3 and ids[-1] in speaker.eos_ids else []
-        for ids in written
+        [*start, *ids[:-1], *one[same + 1 :]] if len(ids) > 3 and ids[-1] in speaker.eos_ids else []
+        for start, ids in zip(starts, written, strict=True)
     ]
 
 
@@ -122,7 +165,7 @@ def _answered(
     verifier: TorchVerifier,
     speaker: Tokens,
     layers: Sequence[int],
-    asked: Sequence[_Asked],
+    asked: Sequence[_Question],
     settings: CollectSettings,
     number: int,
 ) -> tuple[list[Text], npt.NDArray[np.float16]]:
@@ -130,8 +173,12 @@ def _answered(
     greedy = round(settings.greedy * 100)
     rows = [
         # 61 has no factor in common with 100: the share is met evenly.
-        Row(ids, 0.0 if (number + place) * 61 % 100 < greedy else settings.temperature, settings.max_tokens)
-        for place, (_, _, ids) in enumerate(asked)
+        Row(
+            question.ids,
+            0.0 if not question.again and (number + place) * 61 % 100 < greedy else settings.temperature,
+            settings.max_tokens,
+        )
+        for place, question in enumerate(asked)
     ]
     passed: list[list[torch.Tensor]] = [[] for _ in rows]
     hooks = HiddenStates(verifier.model, layers)
@@ -151,7 +198,10 @@ def _answered(
     finally:
         hooks.remove()
         norm.remove()
-    texts = [Text(name, kind, ids, answer) for (name, kind, ids), answer in zip(asked, answers, strict=True)]
+    texts = [
+        Text(question.id, question.kind, question.ids, answer)
+        for question, answer in zip(asked, answers, strict=True)
+    ]
     nothing = torch.zeros_like(passed[0][0])
     # The last token was never forwarded; nothing is asked of its states.
     parts = [

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from tools.bench.data import Prompt
 
-_DATA: Final[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+WORDS: Final[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """Words and sentences, by what they stand for."""
 
-_SHARES: Final = {"math": 4, "code": 3, "chat": 3}
+_SHARES: Final = {"math": 3, "code": 3, "chat": 4}
 """Of ten prompts."""
 
 _TRIES: Final = 100
@@ -39,8 +39,8 @@ def invented_prompts(seed: int) -> Iterator[Prompt]:
 
 def _math(rng: random.Random) -> str:
     """A word problem of the primary school, in two to four steps."""
-    one, two = rng.sample(_DATA["names"], 2)
-    thing, other = rng.sample(_DATA["things"], 2)
+    one, two = rng.sample(WORDS["names"], 2)
+    thing, other = rng.sample(WORDS["things"], 2)
     values = {
         "one": one,
         "two": two,
@@ -58,28 +58,28 @@ def _math(rng: random.Random) -> str:
         **_one_of_each(rng, place="places", day="days", later="days", job="jobs"),
     }
     if rng.random() < 0.3:
-        story: str = rng.choice(_DATA["stories"]) + " " + rng.choice(_DATA["questions"])
+        story: str = rng.choice(WORDS["stories"]) + " " + rng.choice(WORDS["questions"])
     else:
-        story = rng.choice(_DATA["problems"])
+        story = rng.choice(WORDS["problems"])
     return story.format(**values)
 
 
 def _code(rng: random.Random) -> str:
     """A function to be written: told in words, or begun as a signature with a docstring."""
-    task, arguments, result = rng.choice(_DATA["tasks"])
-    task = task.format(n=rng.randint(2, 9), w=rng.choice(_DATA["words"]), d=rng.choice(_DATA["days"]))
+    task, arguments, result = rng.choice(WORDS["tasks"])
+    task = task.format(n=rng.randint(2, 9), w=rng.choice(WORDS["words"]), d=rng.choice(WORDS["days"]))
     name = "_".join(
         word for word in task.lower().replace("'", "").split()[: rng.randint(2, 4)] if word.isalnum()
     )
-    name = f"{rng.choice(_DATA['prefixes'])}{name or 'solve'}"
+    name = f"{rng.choice(WORDS['prefixes'])}{name or 'solve'}"
     if rng.random() < 0.6:
-        extra = rng.choice(_DATA["notes"])
+        extra = rng.choice(WORDS["notes"])
         head = "from typing import List\n\n\n" if "List" in arguments + result else ""
         return (
             f"Complete this Python function:\n\n{head}def {name}({arguments}) -> {result}:\n"
             f'    """ {task}.{extra}\n    """\n'
         )
-    asked: str = rng.choice(_DATA["asked_code"])
+    asked: str = rng.choice(WORDS["asked_code"])
     return asked.format(task=task[0].lower() + task[1:], name=name)
 
 
@@ -92,9 +92,9 @@ def _chat(rng: random.Random) -> str:
         **_one_of_each(rng, job="jobs", thing="things", other="things", style="styles", event="events"),
         **_one_of_each(rng, feeling="feelings"),
     }
-    request: str = rng.choice(_DATA["requests"])
+    request: str = rng.choice(WORDS["requests"])
     return request.format(**values)
 
 
 def _one_of_each(rng: random.Random, **lists: str) -> dict[str, str]:
-    return {name: rng.choice(_DATA[words]) for name, words in lists.items()}
+    return {name: rng.choice(WORDS[words]) for name, words in lists.items()}

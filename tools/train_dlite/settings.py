@@ -34,7 +34,8 @@ class GenerateSettings:
 class CollectSettings:
     """``tokens``: of answers, altogether. ``max_tokens``: of an answer; ``batch``: texts at a time.
     ``greedy``: share of the answers that are decoded greedily, the others with ``temperature``; ``own``:
-    share of the chats whose prompt the target writes itself. ``dtype``: of the target meanwhile; with
+    share of the invented chats whose prompt the target writes itself; ``given``: share of the user's own
+    prompts, if there are such. ``dtype``: of the target meanwhile; with
     instructions for bfloat16 a CPU is several times as fast in it.
     """
 
@@ -44,14 +45,16 @@ class CollectSettings:
     greedy: float = 0.67
     temperature: float = 0.8
     own: float = 0.6
+    given: float = 0.7
     seed: int = 1
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
         _within("collect", self, tokens=(1, 1 << 32), max_tokens=(2, 1 << 16), batch=(1, 1024))
         _within(
-            "collect", self, greedy=(0.0, 1.0), temperature=(0.01, 10.0), own=(0.0, 1.0), seed=(0, 1 << 31)
+            "collect", self, greedy=(0.0, 1.0), temperature=(0.01, 10.0), own=(0.0, 1.0), given=(0.0, 1.0)
         )
+        _within("collect", self, seed=(0, 1 << 31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class TrainSettings:
     ``feature``: times ``losses.feature_distance``, added to it. ``decay``: of the places' weights.
     ``places``: the first places of a block, which alone are trained until the last fifth of that stage, and
     cost less; 0 for all.
-    ``start``: the target's layers that the head's begin as; random weights when empty. ``autocast``: products
+    ``start``: the target's layers that the head's begin as, or a head of the same shape, by its name or its
+    folder, that is trained further; random weights when empty. ``autocast``: products
     of matrices in bfloat16, weights in single precision. ``held_out``: share of the texts for validation.
     Steps are counted within a stage.
     """
@@ -97,7 +101,7 @@ class TrainSettings:
     feature: float = 0.0
     decay: float = 4.0
     places: int = 0
-    start: tuple[int, ...] = ()
+    start: tuple[int, ...] | str = ()
     autocast: bool = False
     held_out: float = 0.05
     save_every: int = 200

@@ -1,4 +1,4 @@
-"""Where a head's training begins: at layers of its target."""
+"""Where a head's training begins: at layers of its target, or at another head."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
+from acespec_edge import draft_heads
 from acespec_edge.errors import UsageError
+from cloud_stub.dlite.checkpoint import load_head
 from cloud_stub.dlite.model import DLiteHead
+from cloud_stub.verifiers.torch_verifier import TorchVerifier
 
 
 def adopt_layers(head: DLiteHead, model: Any, numbers: Sequence[int]) -> None:
@@ -55,6 +58,24 @@ def adopt_layers(head: DLiteHead, model: Any, numbers: Sequence[int]) -> None:
                         f"{number} {list(weight.shape)}; equal heads, head_dim and intermediate are right"
                     )
                 mine.copy_(weight)
+
+
+def adopt_head(head: DLiteHead, source: str, verifier: TorchVerifier) -> None:
+    """Copies the weights of the head ``source``, a name or a folder, which may have another draft vocabulary:
+    they say what the target's output matrix is given, whichever of its rows are used.
+
+    Raises UsageError when there is no such head of this target, or its shape is another.
+    """
+    weights = load_head(draft_heads.resolve(source), verifier).trained()
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    ours = {name: tuple(value.shape) for name, value in head.trained().items()}
+    for name in sorted({*ours} | {*shapes}):
+        if ours.get(name) != shapes.get(name):
+            raise UsageError(
+                f"train.start is {source!r}: {name} is {shapes.get(name, 'absent')} there, "
+                f"{ours.get(name, 'absent')} by model; a head of the same shape would be right"
+            )
+    head.load_state_dict(weights)
 
 
 def _repeated(weight: torch.Tensor, width: int, times: int) -> torch.Tensor:

@@ -23,7 +23,7 @@ from tools.train_dlite.calibration import calibrate
 from tools.train_dlite.curves import draw_losses
 from tools.train_dlite.progress import LossLog, Place, digest, load_state, read_losses, read_place, save_state
 from tools.train_dlite.settings import Settings
-from tools.train_dlite.start import adopt_layers
+from tools.train_dlite.start import adopt_head, adopt_layers
 
 TEACHER, WARM_UP, STABLE, END = range(4)
 TEACHER_FOLDER: Final = "teacher"
@@ -251,8 +251,11 @@ class Trainer:
         torch.manual_seed(settings.train.seed)
         ids = frequent_ids(self._texts, self._train, settings.model.draft_vocabulary, self._target.width)
         head = new_head(settings.model, self._verifier, ids).to(self._device, torch.float32)
-        if settings.train.start:
-            adopt_layers(head, self._verifier.model, settings.train.start)
+        start = settings.train.start
+        if isinstance(start, str):
+            adopt_head(head, start, self._verifier)
+        elif start:
+            adopt_layers(head, self._verifier.model, start)
         return head
 
     def _teacher(self) -> DLiteHead:

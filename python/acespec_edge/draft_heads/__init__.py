@@ -37,7 +37,7 @@ HEADS = {
             target="smollm2-135m",
             licence="Apache-2.0",
             bytes=24_698_232,
-            sha256="6a3e77904b145a82c186cf2d574d09a3785fd79b1b3f9fe5c1724d61b00aa13b",
+            sha256="d3098d6c8bab57f9d5ad9feca4a27fea192b8ce54a550bd81286d5e33002c9ac",
         ),
     )
 }
