@@ -15,11 +15,11 @@ python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 
-# The folder is that of the preset aarch64: what both compile is compiled once.
+# The folder is that of the preset aarch64: what both compile is compiled once. pip of Python 3.11 has no -C yet.
 _PYTHON_HOST_PLATFORM=linux-aarch64 SETUPTOOLS_EXT_SUFFIX=.cpython-311-aarch64-linux-gnu.so \
   CMAKE_TOOLCHAIN_FILE=$PWD/cmake/aarch64.cmake \
   python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$built" \
-  -C build-dir=build/aarch64 -C cmake.define.ACESPEC_BUILD_PYTHON=ON -C cmake.define.ACESPEC_BUILD_TESTS=OFF \
-  -C cmake.define.ACESPEC_WERROR="${WERROR:-OFF}" .
+  --config-settings=build-dir=build/aarch64 --config-settings=cmake.define.ACESPEC_BUILD_PYTHON=ON \
+  --config-settings=cmake.define.ACESPEC_BUILD_TESTS=OFF --config-settings=cmake.define.ACESPEC_WERROR="${WERROR:-OFF}" .
 rm -f "$folder"/acespec_edge-*_aarch64.whl
 python -m auditwheel repair --only-plat --wheel-dir "$folder" "$built"/*.whl
