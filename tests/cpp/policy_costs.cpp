@@ -132,6 +132,9 @@ TEST_CASE("an affine cost refuses what is no amount") {
   CHECK(cost(1) == doctest::Approx(0.11));
 }
 
+/// What a sample leaves of the weight of those of other widths.
+constexpr double kFade = 23.0 / 24;
+
 TEST_CASE("a width curve begins at the guess, and goes through what is measured") {
   WidthCurve curve(16, 0.02, 1.0 / 8);
   CHECK(curve.seconds(1) == doctest::Approx(0.02));
@@ -153,9 +156,10 @@ TEST_CASE("a width curve never falls, and a flat end is not free") {
   curve.observe(1, 0.02);
   curve.observe(4, 0.05);
   curve.observe(8, 0.04);
-  CHECK(curve.seconds(4) == doctest::Approx(0.045));
-  CHECK(curve.seconds(8) == doctest::Approx(0.045));
-  CHECK(curve.seconds(16) == doctest::Approx(0.045 + 8 * 0.025 / 7));
+  const double pooled = (0.05 * kFade + 0.04) / (kFade + 1);
+  CHECK(curve.seconds(4) == doctest::Approx(pooled));
+  CHECK(curve.seconds(8) == doctest::Approx(pooled));
+  CHECK(curve.seconds(16) == doctest::Approx(pooled + 8 * (pooled - 0.02) / 7));
 
   std::mt19937 random(5);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
@@ -182,12 +186,40 @@ TEST_CASE("below the narrowest measured width a curve goes on as it rises, to it
   CHECK(steep.seconds(1) == doctest::Approx(0.025));
 }
 
+TEST_CASE("one dear sample keeps a width from being tried for a while only") {
+  WidthCurve curve(64, 0.05, 0.02);
+  for (int i = 0; i < 20; ++i) {
+    for (const std::size_t w : {1U, 2U, 4U, 6U}) {
+      curve.observe(w, 0.3 + 0.01 * static_cast<double>(w));
+    }
+  }
+  curve.observe(16, 1.6);
+  CHECK(curve.seconds(16) == doctest::Approx(0.92));  // twice what the others foretold
+  for (int i = 0; i < 7; ++i) {
+    for (const std::size_t w : {1U, 2U, 4U, 6U}) {
+      curve.observe(w, 0.3 + 0.01 * static_cast<double>(w));
+    }
+  }
+  CHECK(curve.seconds(16) == doctest::Approx(0.46).epsilon(0.02));
+}
+
+TEST_CASE("beyond the widest measured width a node costs what it did from half of it on") {
+  WidthCurve curve(64, 0.05, 0.02);
+  curve.observe(1, 0.3);
+  curve.observe(8, 0.3);
+  curve.observe(15, 0.39);
+  curve.observe(16, 0.46);  // 15 was a little quick
+  CHECK(curve.seconds(24) == doctest::Approx(0.46 + 8 * 0.02));
+}
+
 TEST_CASE("isotonic regression is the closest monotone curve") {
-  // Against every split of the widths into blocks of equal value, the means in rising order.
+  // Against every split of the widths into blocks of equal value, the means in rising order. Older samples
+  // weigh less.
+  constexpr std::size_t kWidths = 6;
+  const auto weight = [](std::size_t w) { return std::pow(kFade, kWidths - w); };
   std::mt19937 random(6);
-  std::uniform_real_distribution<double> uniform(0.02, 0.06);
+  std::uniform_real_distribution<double> uniform(0.03, 0.05);
   for (int round = 0; round < 200; ++round) {
-    constexpr std::size_t kWidths = 6;
     WidthCurve curve(kWidths, 0.03, 1.0 / 8);
     std::vector<double> samples;
     double found = 0.0;
@@ -196,7 +228,7 @@ TEST_CASE("isotonic regression is the closest monotone curve") {
       curve.observe(w, samples.back());
     }
     for (std::size_t w = 1; w <= kWidths; ++w) {
-      found += std::pow(curve.seconds(w) - samples[w - 1], 2);
+      found += weight(w) * std::pow(curve.seconds(w) - samples[w - 1], 2);
     }
     double best = kInfinity;
     for (unsigned cuts = 0; cuts < 1U << (kWidths - 1); ++cuts) {
@@ -205,15 +237,17 @@ TEST_CASE("isotonic regression is the closest monotone curve") {
       bool rising = true;
       for (std::size_t from = 0; from < kWidths;) {
         std::size_t to = from + 1;
-        double sum = samples[from];
+        double sum = weight(from + 1) * samples[from];
+        double weights = weight(from + 1);
         for (; to < kWidths && (cuts >> (to - 1) & 1U) == 0; ++to) {
-          sum += samples[to];
+          sum += weight(to + 1) * samples[to];
+          weights += weight(to + 1);
         }
-        const double mean = sum / static_cast<double>(to - from);
+        const double mean = sum / weights;
         rising = rising && mean >= before;
         before = mean;
         for (; from < to; ++from) {
-          error += std::pow(samples[from] - mean, 2);
+          error += weight(from + 1) * std::pow(samples[from] - mean, 2);
         }
       }
       best = rising ? std::min(best, error) : best;

@@ -13,8 +13,14 @@ namespace {
 constexpr double kWindow = 8.0;
 constexpr double kTolerance = 4.0;       // deviations
 constexpr double kLeastTolerance = 0.2;  // of the mean
-/// How far the first sample of a width may be from what the others foretell.
-constexpr double kFirstFactor = 4.0;
+/// How far the first sample of a width may be below and above what the others foretell: whatever else a
+/// machine does makes it slower.
+constexpr double kFirstBelow = 4.0;
+constexpr double kFirstAbove = 2.0;
+/// What a sample leaves of the weight of those of other widths, and the weight under which these are
+/// forgotten.
+constexpr double kFade = 1.0 - 1.0 / 24;
+constexpr double kForgotten = 0.4;
 constexpr std::size_t kRun = 4;
 
 }  // namespace
@@ -55,7 +61,7 @@ void WidthCurve::observe(std::size_t width, double seconds) {
     take(at, seconds);
   } else if (at.weight == 0.0) {
     const double foretold = curve_[width - 1];
-    take(at, std::clamp(seconds, foretold / kFirstFactor, foretold * kFirstFactor));
+    take(at, std::clamp(seconds, foretold / kFirstBelow, foretold * kFirstAbove));
   } else {
     const double ratio = seconds / at.mean;
     const double tolerance = std::max(kTolerance * deviation_, kLeastTolerance);
@@ -81,8 +87,13 @@ void WidthCurve::observe(std::size_t width, double seconds) {
 }
 
 void WidthCurve::take(Measured& at, double seconds) {
-  at.weight = std::min(at.weight + 1.0, kWindow);
-  at.mean += (seconds - at.mean) / at.weight;
+  for (Measured& other : measured_) {
+    other.weight *= &other == &at ? 1.0 : kFade;
+    other.weight = other.weight < kForgotten ? 0.0 : other.weight;
+  }
+  const double before = std::min(at.weight, kWindow - 1.0);
+  at.weight = before + 1.0;
+  at.mean = (before * at.mean + seconds) / at.weight;
 }
 
 void WidthCurve::follow(double ratio) {
@@ -113,12 +124,12 @@ void WidthCurve::fit() {
   draw();
 }
 
-// The curve through the blocks: straight lines in between, and on beyond the widest and below the narrowest.
+// The curve through the blocks: straight lines in between, and on beyond the widest, as it rises from half of
+// that width, and below the narrowest.
 void WidthCurve::draw() {
   std::size_t first = 0;   // narrowest measured width
   std::size_t before = 0;  // the measured width before this one
   std::size_t block = 0;
-  double slope = 0.0;
   for (std::size_t width = 1; width <= max_width(); ++width) {
     if (measured_[width - 1].weight == 0.0) {
       continue;
@@ -129,7 +140,7 @@ void WidthCurve::draw() {
     if (first == 0) {
       first = width;
     } else {
-      slope = (seconds - curve_[before - 1]) / static_cast<double>(width - before);
+      const double slope = (seconds - curve_[before - 1]) / static_cast<double>(width - before);
       for (std::size_t between = before + 1; between < width; ++between) {
         curve_[between - 1] = curve_[before - 1] + slope * static_cast<double>(between - before);
       }
@@ -139,11 +150,11 @@ void WidthCurve::draw() {
   const double narrowest = curve_[first - 1];
   const double widest = curve_[before - 1];
   double below = narrowest * node_share_ / prior_shape(first);
-  if (first == before) {
-    slope = below;
-  } else {
+  double slope = below;
+  if (first < before) {
     below = (widest - narrowest) / static_cast<double>(before - first);
-    slope = std::max(slope, below);
+    const std::size_t half = std::max(first, before / 2);
+    slope = std::max(below, (widest - curve_[half - 1]) / static_cast<double>(before - half));
   }
   for (std::size_t wider = before + 1; wider <= max_width(); ++wider) {
     curve_[wider - 1] = widest + slope * static_cast<double>(wider - before);

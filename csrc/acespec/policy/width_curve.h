@@ -8,10 +8,11 @@
 namespace acespec {
 
 /// Forward time as a function of width, 1 to max_width: a mean per measured width (gain 1/8), made monotone
-/// by isotonic regression, linear between measured widths. Beyond the widest one a node costs what the last
-/// one did, and no less than the average over all measured; below the narrowest that average, so that narrow
-/// forwards seem cheap, which is right or will be tried. Before the second width is measured, a node costs
-/// `node_share` of a forward of width 1.
+/// by isotonic regression, linear between measured widths. Beyond the widest one a node costs what it did
+/// from half of that width on, and no less than the average over all measured; below the narrowest that
+/// average, so that narrow forwards seem cheap, which is right or will be tried. Before the second width is
+/// measured, a node costs `node_share` of a forward of width 1. A width that has not been seen for a while is
+/// forgotten: one dear sample must not keep it from being tried again.
 ///
 /// A sample far off its width's mean is clamped; the fourth in a row on the same side, at whatever widths,
 /// shows that the device has changed its pace (heat, a power mode): all widths follow by their common factor.
