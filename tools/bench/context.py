@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from acespec_edge import _core
+from acespec_edge.draft_heads import resolve
 from acespec_edge.errors import UsageError
 from tools.bench import command
 from tools.bench.data import long_prompts
@@ -53,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add(
         "--dlite",
-        type=Path,
-        metavar="DIR",
+        metavar="NAME|DIR",
         help="the head (one of the pair's shape, untrained: it takes as long)",
     )
     add("--lengths", default=_LENGTHS, metavar="N,...", help=f"tokens of context ({_LENGTHS})")
@@ -159,14 +159,14 @@ def measured(
     return points
 
 
-def _head(folder: Path | None, name: str, target: Any) -> Any:
-    """The head in the folder, or an untrained one of the shape that is built in for the target."""
+def _head(source: str | None, name: str, target: Any) -> Any:
+    """The head of that name or folder, or an untrained one of the shape that is built in for the target."""
     from cloud_stub.dlite.checkpoint import new_head
     from cloud_stub.dlite.head_runtime import HeadRuntime
     from tools.train_dlite.settings import read_settings
 
-    if folder is not None:
-        return HeadRuntime.load(folder, target)
+    if source is not None:
+        return HeadRuntime.load(resolve(source), target)
     config = read_settings(name, []).model
     ids = None
     if config.draft_vocabulary < target.logits_width:

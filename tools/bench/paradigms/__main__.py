@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from acespec_edge.draft_heads import resolve
 from acespec_edge.errors import UsageError
 from acespec_edge.prompt import prompt_ids
 from tools.bench import command
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="target layers on the edge in split inference (a quarter)",
     )
-    add("--dlite", type=Path, metavar="DIR", help="the target's DLite head, for the paradigms with one")
+    add("--dlite", metavar="NAME|DIR", help="the target's DLite head, for the paradigms with one")
     add("--quick", action="store_true", help="a small setting where nothing else is said: minutes")
     add("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     return parser
@@ -112,6 +113,7 @@ def _compare(options: argparse.Namespace) -> int:
     if sweep is not None and options.paradigms is not None:
         raise UsageError("sweep and paradigms exclude each other: a sweep is of acespec-measured")
     found = contenders((options.paradigms or "").split(","), options.temperature, sweep)
+    head = None if options.dlite is None else resolve(options.dlite)
     pair = _pair(options.pair, options.emulate_verify_ms)
     prompts = _prompts(options)
     questions = _questions(pair, prompts, options.tokens)
@@ -129,7 +131,7 @@ def _compare(options: argparse.Namespace) -> int:
         comparison = Comparison(questions, found, options.repeat, advance)
         write = _writer(options.json, document, comparison)
         try:
-            with staged(pair, found, options.split_layers, options.dlite) as open_cell:
+            with staged(pair, found, options.split_layers, head) as open_cell:
                 for cell in cells:
                     with open_cell(cell) as at:
                         comparison.visit(cell, at)
