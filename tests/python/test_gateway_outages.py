@@ -19,7 +19,7 @@ from tests.python.fakes import FakeDrafter, mixing
 from tests.python.gateway_kit import chat_bundle, events, serving, writes
 from tests.python.test_gateway_faults import request
 
-pytestmark = pytest.mark.usefixtures("threads_end", "soon")
+pytestmark = pytest.mark.usefixtures("threads_end", "at_once")
 
 TEXT = "hello world, this is a long answer to a short question"
 TARGET = writes(TEXT)

@@ -24,7 +24,7 @@ from tests.python.fakes import (
 )
 from tests.python.uplink_kit import Clouds, edge_of
 
-pytestmark = pytest.mark.usefixtures("threads_end", "soon")
+pytestmark = pytest.mark.usefixtures("threads_end", "at_once")
 
 COUNT = 40
 OTHER = mixing(5, vocabulary=40)
