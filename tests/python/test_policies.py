@@ -235,6 +235,7 @@ def useless(trace: Trace) -> Trace:
     )
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("cell", [(150, 1, 20), (72, 0.7, 250), (30, 0.2, 100)])
 def test_a_useless_drafter_costs_next_to_nothing(cell: tuple[float, float, float]) -> None:
     bad = useless(recorded())
@@ -243,22 +244,26 @@ def test_a_useless_drafter_costs_next_to_nothing(cell: tuple[float, float, float
     assert fixed < 0.85 * alone, "the drafter is not as bad as this test needs"
 
 
+@pytest.mark.native
 def test_trees_beat_chains_where_nodes_are_cheap_and_not_where_they_are_dear() -> None:
     assert rate_of("tree", (150, 1, 250)) > 1.1 * rate_of("chain", (150, 1, 250))
     assert rate_of("chain", (500, 50, 20)) >= rate_of("tree", (500, 50, 20))
 
 
+@pytest.mark.native
 def test_sending_ahead_pays_on_long_round_trips() -> None:
     for cell in ((150, 1, 250), (72, 0.7, 250), (72, 0.7, 100)):
         assert rate_of("in-flight", cell) > 1.04 * rate_of("tree", cell)
 
 
+@pytest.mark.native
 def test_growing_ahead_pays() -> None:
     """The whole idea: what is drafted while the verdict is under way saves the wait for it."""
     cell = (150, 1, 250)
     assert rate(run("acespec", cell)) > rate(run("vanilla", cell))
 
 
+@pytest.mark.native
 def test_auto_says_what_it_chose() -> None:
     stats = [answer.stats for answer in run("auto", (150, 1, 20)).answers]
     assert any(one.chosen.get("in-flight", 0) > 0 for one in stats)
@@ -291,6 +296,7 @@ class Sent:
         monkeypatch.setattr(EdgeSession, "draft", recorded_draft)
 
 
+@pytest.mark.native
 @pytest.mark.parametrize(
     ("policy", "ahead", "trees"),
     [
@@ -312,6 +318,7 @@ def test_deltas_cross_and_hang_below_what_is_in_flight(
     assert (sent.trees > 0) is trees
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("policy", ["auto", "in-flight", "tree", "chain", "one-bet", "vanilla"])
 @pytest.mark.parametrize("bad", [True, False])
 def test_waiting_does_not_spin(monkeypatch: pytest.MonkeyPatch, policy: str, bad: bool) -> None:
@@ -332,6 +339,7 @@ def test_waiting_does_not_spin(monkeypatch: pytest.MonkeyPatch, policy: str, bad
     assert forwards > tokens / 2
 
 
+@pytest.mark.native
 def test_a_request_after_drafting_did_not_pay_opens_with_the_cloud_alone() -> None:
     """No round trip is lost to asking for that."""
     bad = useless(recorded())

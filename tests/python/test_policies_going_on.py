@@ -19,6 +19,8 @@ from acespec_edge.simulate.trace import Trace
 from cloud_stub.simulate import VirtualCloud
 from tests.python.test_policies import EDGE, rate, recorded
 
+pytestmark = pytest.mark.native
+
 Cell = tuple[float, float, float]
 """Milliseconds: base and node of a verification, round trip."""
 

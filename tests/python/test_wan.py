@@ -19,6 +19,8 @@ from acespec_edge.wan import wan_thread
 from tests.clock import steady
 from tests.python.wan_kit import EARLY, TIMEOUT, echo, far_end, near_end, near_to, read_exactly
 
+pytestmark = pytest.mark.native
+
 
 def measured_rtt(rtt: float, length: float) -> float:
     """Median round trip in seconds of one small message after another for `length` seconds."""

@@ -15,6 +15,8 @@ from tests.clock import steady, wait_until
 from tests.python.fakes import no_thread_left
 from tests.python.wan_kit import EARLY, TIMEOUT, echo, far_end, near_end, read_exactly
 
+pytestmark = pytest.mark.native
+
 
 def test_an_outage_holds_bytes_and_loses_none() -> None:
     data = random.Random(2).randbytes(50_000)
