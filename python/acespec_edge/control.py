@@ -175,11 +175,9 @@ class Controller:
     def rate(self) -> float:
         """Tokens a second, of the run so far; of the model before that has taken the time of a plain step:
         verdicts that arrive in one burst tell nothing."""
-        return (
-            self._tokens / self._seconds
-            if self._seconds > self.target.step
-            else self._forecast().waited_for()
-        )
+        if self._seconds > self.target.step:
+            return self._tokens / self._seconds
+        return self._forecast().waited_for()
 
     @property
     def alone(self) -> float:

@@ -6,7 +6,7 @@ from typing import Final
 
 from acespec_edge import _core
 
-INSTANT: Final = 1e-6
+_INSTANT: Final = 1e-6
 """Seconds that anything takes at least, whatever a cloud says of itself."""
 
 _FIRST: Final = (0.05, 0.02)
@@ -43,7 +43,7 @@ class TargetCost:
 
     def stepped(self, tokens: int, seconds: float) -> None:
         """Takes a plain step that yielded ``tokens`` tokens."""
-        seconds = max(INSTANT, seconds)
+        seconds = max(_INSTANT, seconds)
         self._step = seconds if self._step is None else self._step + (seconds - self._step) / 8
         if tokens:
             self.per_step += (tokens - self.per_step) / 8
@@ -51,7 +51,7 @@ class TargetCost:
 
     def verified(self, nodes: int, seconds: float) -> None:
         """Takes a verification of ``nodes`` nodes, one or more."""
-        self._curve.observe(min(nodes, _MOST), max(INSTANT, seconds))
+        self._curve.observe(min(nodes, _MOST), max(_INSTANT, seconds))
         self._count += 1
         self._smallest, self._largest = min(self._smallest, nodes), max(self._largest, nodes)
         self._seconds = self._by_nodes()
